@@ -21,7 +21,8 @@ type Webhooks interface {
 	// Create registers an endpoint. Its answer, and RotateSecret's, are the only ones that show the secret.
 	Create(ctx context.Context, req WebhookCreate) (Webhook, error)
 	Get(ctx context.Context, id string) (Webhook, error)
-	List(ctx context.Context, page PageRequest) (WebhookPage, error)
+	// List pages through the endpoints in order of registration.
+	List(ctx context.Context, page Page) (List[Webhook], error)
 	// Patch changes the fields that are present. Enabling a webhook again clears its failure state.
 	Patch(ctx context.Context, id string, req WebhookPatch) (Webhook, error)
 	// Delete removes the endpoint with its delivery log; deliveries that are due are not made any more.
@@ -32,18 +33,11 @@ type Webhooks interface {
 	// RotateSecret gives the endpoint a new secret; for the overlap both sign.
 	RotateSecret(ctx context.Context, id string, req RotateSecret) (Webhook, error)
 	// Deliveries pages through an endpoint's delivery log, newest first.
-	Deliveries(ctx context.Context, id string, req DeliveriesRequest) (DeliveryPage, error)
+	Deliveries(ctx context.Context, id string, req DeliveriesRequest) (List[Delivery], error)
 	Delivery(ctx context.Context, id string) (Delivery, error)
 	// Retry makes a delivery due at once, with a fresh retry schedule under the same id. ErrWebhookDisabled while its
 	// endpoint is disabled.
 	Retry(ctx context.Context, id string) (Delivery, error)
-}
-
-// PageRequest asks for one page of a list. Limit 0 is the default (100); over 1,000 is invalid.
-type PageRequest struct {
-	Limit int
-	// Cursor is the NextCursor of the page before; "" starts.
-	Cursor string
 }
 
 // WebhookCreate registers an endpoint.
@@ -85,45 +79,38 @@ type RotateSecret struct {
 
 // Webhook is an endpoint as it is shown.
 type Webhook struct {
-	ID string `json:"id"`
+	ID string
 	// URL has its password redacted.
-	URL        string   `json:"url"`
-	EventTypes []string `json:"event_types"`
+	URL        string
+	EventTypes []string
 	// Groups is empty for every group.
-	Groups []string `json:"groups"`
+	Groups []string
 	// Headers has every value redacted.
-	Headers     map[string]string `json:"headers"`
-	Description string            `json:"description"`
-	Enabled     bool              `json:"enabled"`
+	Headers     map[string]string
+	Description string
+	Enabled     bool
 	// DisabledReason says why the service disabled it, or "disabled by request"; "" while enabled.
-	DisabledReason string     `json:"disabled_reason,omitempty"`
-	DisabledAt     *time.Time `json:"disabled_at,omitempty"`
-	CreatedAt      time.Time  `json:"created_at"`
-	UpdatedAt      time.Time  `json:"updated_at"`
+	DisabledReason string
+	DisabledAt     time.Time
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
 	// Secret is present in the answers of Create and RotateSecret only.
-	Secret string `json:"secret,omitempty"`
+	Secret string
 	// OldSecretExpiresAt is set while two secrets sign.
-	OldSecretExpiresAt *time.Time    `json:"old_secret_expires_at,omitempty"`
-	Counts             WebhookCounts `json:"counts"`
+	OldSecretExpiresAt time.Time
+	Counts             WebhookCounts
 }
 
 // WebhookCounts sums up an endpoint's delivery log. Finished deliveries leave the log by age, so delivered and dead
 // count what the log still holds.
 type WebhookCounts struct {
-	Pending   int `json:"pending"`
-	Delivered int `json:"delivered"`
-	Dead      int `json:"dead"`
-	// FailingSince is the first failed attempt with no successful one after it.
-	FailingSince *time.Time `json:"failing_since,omitempty"`
-	// NextAttemptAt is when the earliest pending delivery is due.
-	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-}
-
-// WebhookPage is one page of endpoints, in order of registration.
-type WebhookPage struct {
-	Items      []Webhook
-	NextCursor string
-	Total      int
+	Pending   int
+	Delivered int
+	Dead      int
+	// FailingSince is the first failed attempt with no successful one after it; zero when the last one succeeded.
+	FailingSince time.Time
+	// NextAttemptAt is when the earliest pending delivery is due; zero without one.
+	NextAttemptAt time.Time
 }
 
 // DeliveryStatus says where a delivery stands.
@@ -154,7 +141,7 @@ const (
 
 // DeliveriesRequest asks for one page of an endpoint's log.
 type DeliveriesRequest struct {
-	PageRequest
+	Page
 	// Status narrows to one status; "" for all.
 	Status DeliveryStatus
 }
@@ -162,42 +149,34 @@ type DeliveriesRequest struct {
 // Delivery is one event on its way to one endpoint.
 type Delivery struct {
 	// ID is the webhook-id header: the event's and endpoint's, the same on every attempt.
-	ID        string         `json:"id"`
-	WebhookID string         `json:"webhook_id"`
-	EventID   string         `json:"event_id"`
-	EventType string         `json:"event_type"`
-	Status    DeliveryStatus `json:"status"`
-	Cause     DeliveryCause  `json:"cause,omitempty"`
+	ID        string
+	WebhookID string
+	EventID   string
+	EventType string
+	Status    DeliveryStatus
+	Cause     DeliveryCause
 	// Test marks a test send.
-	Test      bool      `json:"test,omitempty"`
-	CreatedAt time.Time `json:"created_at"`
+	Test      bool
+	CreatedAt time.Time
 	// NextAttemptAt is set while pending.
-	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	FinishedAt    *time.Time `json:"finished_at,omitempty"`
+	NextAttemptAt time.Time
+	FinishedAt    time.Time
 	// AttemptCount counts all attempts; Attempts holds the newest hundred, oldest first.
-	AttemptCount int       `json:"attempt_count"`
-	Attempts     []Attempt `json:"attempts"`
-	// Event is the body as it is sent.
-	Event json.RawMessage `json:"event"`
+	AttemptCount int
+	Attempts     []Attempt
+	// Event is the body exactly as it is sent.
+	Event json.RawMessage
 }
 
 // Attempt is one request to an endpoint.
 type Attempt struct {
-	At time.Time `json:"at"`
+	At time.Time
 	// Status is the HTTP status; 0 when no answer came, see Error.
-	Status          int     `json:"status"`
-	DurationSeconds float64 `json:"duration_seconds"`
+	Status   int
+	Duration time.Duration
 	// Response is the first kilobyte of the answer's body, control characters escaped.
-	Response string `json:"response,omitempty"`
-	Error    string `json:"error,omitempty"`
-	// RetryAfterSeconds is what the receiver asked for, capped.
-	RetryAfterSeconds float64 `json:"retry_after_seconds,omitempty"`
-}
-
-// DeliveryPage is one page of a delivery log.
-type DeliveryPage struct {
-	Items      []Delivery
-	NextCursor string
-	// Total counts the deliveries that match the request on all pages.
-	Total int
+	Response string
+	Error    string
+	// RetryAfter is what the receiver asked for, capped.
+	RetryAfter time.Duration
 }
