@@ -16,9 +16,9 @@ var (
 )
 
 // house checks the rules of this project: names in snake_case, problems as the only errors, examples
-// on every JSON body, descriptions on every parameter and every property, limits on what a client sends.
+// on every JSON body, a description for every parameter and every name of a property, limits on what a client sends.
 func house(doc *openapi3.T) []string {
-	h := &checker{seen: map[*openapi3.Schema]bool{}}
+	h := &checker{seen: map[*openapi3.Schema]bool{}, described: map[string]bool{}, bare: map[string][]string{}}
 	for path, item := range doc.Paths.Map() {
 		for _, s := range strings.Split(path, "/") {
 			if !segment.MatchString(s) {
@@ -34,6 +34,11 @@ func house(doc *openapi3.T) []string {
 			h.schema(name, doc.Components.Schemas[name])
 		}
 	}
+	for name, places := range h.bare {
+		if !h.described[name] {
+			h.find(strings.Join(places, ", "), "%s is described nowhere", name)
+		}
+	}
 	slices.Sort(h.findings)
 	return slices.Compact(h.findings)
 }
@@ -41,6 +46,9 @@ func house(doc *openapi3.T) []string {
 type checker struct {
 	findings []string
 	seen     map[*openapi3.Schema]bool
+	// One name means one thing everywhere: a property's description may stand at any schema that has it.
+	described map[string]bool
+	bare      map[string][]string
 }
 
 func (h *checker) find(where, format string, args ...any) {
@@ -59,9 +67,6 @@ func (h *checker) operation(where string, shared openapi3.Parameters, op *openap
 		if p.Value.In != openapi3.ParameterInHeader && !snake.MatchString(p.Value.Name) && !strings.Contains(p.Value.Name, ".") {
 			h.find(where, "%s is not snake_case", name)
 		}
-		if p.Value.Schema != nil {
-			h.bounded(where+" "+name, p.Value.Schema.Value, nil)
-		}
 	}
 	if op.RequestBody != nil {
 		for kind, media := range op.RequestBody.Value.Content {
@@ -69,6 +74,18 @@ func (h *checker) operation(where string, shared openapi3.Parameters, op *openap
 			if media.Schema != nil {
 				h.bounded(where+" request", media.Schema.Value, nil)
 			}
+		}
+	}
+	if strings.Contains(where, " /v1/") {
+		if len(op.Tags) != 1 {
+			h.find(where, "exactly one tag wanted")
+		}
+		if op.Responses.Value("500") == nil && op.Responses.Default() == nil {
+			h.find(where, "no 500 and no default response")
+		}
+		takes := len(shared)+len(op.Parameters) > 0 || op.RequestBody != nil
+		if takes && !slices.ContainsFunc([]string{"400", "404", "422", "4XX", "default"}, func(s string) bool { return op.Responses.Value(s) != nil }) {
+			h.find(where, "takes input and has no response for wrong input")
 		}
 	}
 	for status, response := range op.Responses.Map() {
@@ -121,8 +138,10 @@ func (h *checker) schema(where string, ref *openapi3.SchemaRef) {
 		if !snake.MatchString(name) {
 			h.find(at, "not snake_case")
 		}
-		if property.Ref == "" && property.Value.Description == "" && len(property.Value.AllOf) == 0 {
-			h.find(at, "no description")
+		if property.Ref != "" || property.Value.Description != "" || len(property.Value.AllOf) > 0 {
+			h.described[name] = true
+		} else {
+			h.bare[name] = append(h.bare[name], at)
 		}
 		if property.Ref == "" {
 			h.schema(at, property)

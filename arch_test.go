@@ -1,0 +1,238 @@
+package coordsvc_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/coordsvc/coordsvc"
+
+// rule says which packages of this module one package may import, each with the reason.
+type rule struct {
+	// imports are allowed everywhere in the package, tests in its tests too.
+	imports, tests map[string]string
+}
+
+// rules is the import policy: coordination ← service ← adapters ← app ← cmd; adapters never import one another.
+// A package without a rule fails the test, and so does a rule that names a package which is gone.
+var rules = map[string]rule{
+	"internal/coordination": {},
+	"internal/service": {
+		imports: map[string]string{"internal/coordination": "it owns the core"},
+	},
+}
+
+// impure is barred from the core: it is told the time, keeps no goroutine and does no I/O.
+var impure = []string{"context", "sync", "net", "os", "log", "syscall", "math/rand", "runtime", "testing"}
+
+type goPackage struct {
+	ImportPath, Dir, Name              string
+	GoFiles, TestGoFiles, XTestGoFiles []string
+	Imports, TestImports, XTestImports []string
+}
+
+// rel is the path inside the module, "." for the root.
+func (p goPackage) rel() string {
+	if p.ImportPath == module {
+		return "."
+	}
+	return strings.TrimPrefix(p.ImportPath, module+"/")
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-tags", "e2e,integration,load", "-json", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var all []goPackage
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		all = append(all, p)
+	}
+}
+
+func TestImportsFollowThePolicy(t *testing.T) {
+	t.Parallel()
+	exists := map[string]bool{}
+	all := packages(t)
+	for _, p := range all {
+		exists[p.rel()] = true
+	}
+	for _, p := range all {
+		r, ok := rules[p.rel()]
+		if !ok && p.rel() != "." {
+			t.Errorf("%s has no rule in arch_test.go: say what it may import and why", p.rel())
+			continue
+		}
+		for _, in := range ours(p.Imports) {
+			if r.imports[in] == "" {
+				t.Errorf("%s imports %s, which its rule does not allow", p.rel(), in)
+			}
+		}
+		for _, in := range ours(slices.Concat(p.TestImports, p.XTestImports)) {
+			if in != p.rel() && r.imports[in] == "" && r.tests[in] == "" {
+				t.Errorf("the tests of %s import %s, which its rule does not allow", p.rel(), in)
+			}
+		}
+	}
+	for name, r := range rules {
+		if !exists[name] {
+			t.Errorf("there is a rule for %s, which is gone", name)
+		}
+		for _, in := range slices.Concat(slices.Collect(maps.Keys(r.imports)), slices.Collect(maps.Keys(r.tests))) {
+			if !exists[in] {
+				t.Errorf("the rule for %s names %s, which is gone", name, in)
+			}
+		}
+	}
+}
+
+// ours are the packages of this module among imports, relative to it, without duplicates.
+func ours(imports []string) []string {
+	var in []string
+	for _, i := range imports {
+		if i == module {
+			in = append(in, ".")
+		} else if s, ok := strings.CutPrefix(i, module+"/"); ok {
+			in = append(in, s)
+		}
+	}
+	slices.Sort(in)
+	return slices.Compact(in)
+}
+
+func TestTheCoreIsPure(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		if p.rel() != "internal/coordination" {
+			continue
+		}
+		for _, in := range p.Imports {
+			if strings.Contains(strings.Split(in, "/")[0], ".") {
+				t.Errorf("internal/coordination imports %s: standard library only", in)
+			}
+			for _, bad := range impure {
+				if in == bad || strings.HasPrefix(in, bad+"/") {
+					t.Errorf("internal/coordination imports %s: the core is told everything it knows", in)
+				}
+			}
+		}
+		for _, name := range p.GoFiles {
+			eachNode(t, filepath.Join(p.Dir, name), func(pos token.Position, n ast.Node) {
+				if _, ok := n.(*ast.GoStmt); ok {
+					t.Errorf("%s: the core starts no goroutine", pos)
+				}
+				if f := timeFunction(n); clock[f] {
+					t.Errorf("%s: time.%s: the core takes the time as an argument", pos, f)
+				}
+			})
+		}
+	}
+}
+
+// clock are the functions of package time that read or wait for the clock.
+var clock = map[string]bool{
+	"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "AfterFunc": true,
+	"NewTimer": true, "NewTicker": true, "Tick": true,
+}
+
+// timeFunction names the function when n is time.Name, else "".
+func timeFunction(n ast.Node) string {
+	sel, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	if x, ok := sel.X.(*ast.Ident); !ok || x.Name != "time" {
+		return ""
+	}
+	return sel.Sel.Name
+}
+
+func eachNode(t *testing.T, file string, visit func(token.Position, ast.Node)) {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if n != nil {
+			visit(fset.Position(n.Pos()), n)
+		}
+		return true
+	})
+}
+
+// A test that sleeps hopes. In a synctest bubble time.Sleep only moves the fake clock: there it is the way.
+func TestNoTestSleepsOutsideABubble(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+			file := filepath.Join(p.Dir, name)
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range f.Decls {
+				sleeps, bubble := false, false
+				ast.Inspect(d, func(n ast.Node) bool {
+					if timeFunction(n) == "Sleep" {
+						sleeps = true
+					}
+					if x, ok := n.(*ast.Ident); ok && x.Name == "synctest" {
+						bubble = true
+					}
+					return true
+				})
+				if sleeps && !bubble {
+					t.Errorf("%s: time.Sleep outside a synctest bubble: wait on a condition", fset.Position(d.Pos()))
+				}
+			}
+		}
+	}
+}
+
+// Every package says what it is for, what it promises and what it does not do, in the same place.
+func TestEveryPackageHasADocFile(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		doc, err := os.ReadFile(filepath.Join(p.Dir, "doc.go"))
+		if errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s has no doc.go", p.rel())
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), "doc.go", doc, parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Doc == nil || len(strings.Fields(f.Doc.Text())) < 15 {
+			t.Errorf("%s: doc.go does not say what the package is for", path.Join(p.rel(), "doc.go"))
+		}
+	}
+}
