@@ -234,7 +234,7 @@ func textFault(text string, limit int) string {
 	if len(text) > limit {
 		return fmt.Sprintf("has %d bytes; it may have %d", len(text), limit)
 	}
-	for i := 0; i < len(text); i++ {
+	for i := range len(text) {
 		if c := text[i]; c < ' ' || c >= 0x7f {
 			return unusualFault(text[i:])
 		}

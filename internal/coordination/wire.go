@@ -30,7 +30,7 @@ func DecodeHeartbeat(data []byte) (Heartbeat, error) {
 		case 7:
 			r.text(&h.Incarnation)
 		case 8:
-			r.labels(&h.Labels)
+			h.Labels = r.labels()
 		}
 	})
 	r.require(!hasID, "instance_id")

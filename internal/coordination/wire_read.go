@@ -20,11 +20,11 @@ func (f *fieldErrors) add(pointer, detail string) {
 	}
 }
 
-func (f fieldErrors) err() error {
-	if len(f) == 0 {
+func (f *fieldErrors) err() error {
+	if len(*f) == 0 {
 		return nil
 	}
-	return &InvalidError{Fields: f}
+	return &InvalidError{Fields: *f}
 }
 
 // pointer escapes a key for a JSON pointer (RFC 6901).
@@ -258,13 +258,13 @@ func (r *wireReader) texts(to *[]string) (present bool) {
 }
 
 // labels reads an object of strings.
-func (r *wireReader) labels(to *map[string]string) {
+func (r *wireReader) labels() map[string]string {
 	if r.absent() {
-		return
+		return nil
 	}
 	if r.scan.peek() != '{' {
 		r.mistyped(r.at, "an object of strings")
-		return
+		return nil
 	}
 	r.scan.open('{')
 	var labels map[string]string
@@ -282,7 +282,7 @@ func (r *wireReader) labels(to *map[string]string) {
 		}
 		labels[key] = r.scan.str()
 	}
-	*to = labels
+	return labels
 }
 
 // object reads any JSON object and keeps its text without white space; an empty one is kept as nil.

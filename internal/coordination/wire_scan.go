@@ -91,20 +91,19 @@ func (s *scanner) more(first bool, closing byte) bool {
 
 // kind names the value at the cursor for a message.
 func (s *scanner) kind() string {
-	switch c := s.peek(); {
-	case c == '"':
+	switch s.peek() {
+	case '"':
 		return "a string"
-	case c == '{':
+	case '{':
 		return "an object"
-	case c == '[':
+	case '[':
 		return "an array"
-	case c == 't' || c == 'f':
+	case 't', 'f':
 		return "a boolean"
-	case c == 'n':
+	case 'n':
 		return "null"
-	default:
-		return "a number"
 	}
+	return "a number"
 }
 
 // key reads an object's key and the colon behind it.

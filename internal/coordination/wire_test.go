@@ -1,7 +1,6 @@
 package coordination
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -23,23 +22,17 @@ type wireVector struct {
 
 func readLines[T any](t *testing.T, path string) []T {
 	t.Helper()
-	file, err := os.Open(path)
+	file, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
 	var all []T
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
+	for line := range bytes.Lines(file) {
 		var one T
-		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
+		if err := json.Unmarshal(line, &one); err != nil {
 			t.Fatalf("%s line %d: %v", path, len(all)+1, err)
 		}
 		all = append(all, one)
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
 	}
 	return all
 }
