@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -153,26 +154,41 @@ func TestEveryLibraryIsAccountedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	libraries := map[string]bool{}
-	for _, p := range packages(t) {
-		for _, in := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
-			if strings.Contains(strings.Split(in, "/")[0], ".") && in != module && !strings.HasPrefix(in, module+"/") {
-				libraries[in] = true
-			}
-		}
-	}
-	versions, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "all").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "all").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(versions)) {
+	versions := map[string]string{}
+	for line := range strings.Lines(string(out)) {
 		name, version, _ := strings.Cut(strings.TrimSpace(line), " ")
-		imported := false
-		for in := range libraries {
-			imported = imported || in == name || strings.HasPrefix(in, name+"/")
-		}
-		if name != module && imported && !strings.Contains(string(table), "`"+name+"` | "+version+" |") {
-			t.Errorf("docs/architecture.md: the table has no row for `%s` | %s", name, version)
+		versions[name] = version
+	}
+	imported := map[string]bool{}
+	for _, p := range packages(t) {
+		for _, in := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if name := moduleOf(in, versions); name != "" && name != module {
+				imported[name] = true
+			}
 		}
 	}
+	for name := range imported {
+		if !strings.Contains(string(table), "\n| `"+name+"` | "+versions[name]+" |") {
+			t.Errorf("docs/architecture.md: the table has no row for `%s` | %s", name, versions[name])
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| v").FindAllStringSubmatch(string(table), -1) {
+		if !imported[row[1]] {
+			t.Errorf("docs/architecture.md: the table has a row for `%s`, which nothing imports", row[1])
+		}
+	}
+}
+
+// moduleOf is the module that holds an imported package: the longest one of its prefixes; "" for the standard library.
+func moduleOf(in string, versions map[string]string) string {
+	for ; in != "." && in != "/"; in = path.Dir(in) {
+		if _, ok := versions[in]; ok {
+			return in
+		}
+	}
+	return ""
 }
