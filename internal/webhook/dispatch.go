@@ -38,13 +38,14 @@ type dispatcher struct {
 	puts  []service.Put
 	batch []delivery
 	bytes int
-	// queued counts deliveries of the open batch per endpoint.
-	queued map[string]int
+	// queued counts deliveries of the open batch per endpoint; inBatch holds their ids.
+	queued  map[string]int
+	inBatch map[string]bool
 }
 
 func (t *term) dispatch(ctx context.Context) {
 	for ctx.Err() == nil {
-		d := &dispatcher{t: t, queued: map[string]int{}}
+		d := &dispatcher{t: t, queued: map[string]int{}, inBatch: map[string]bool{}}
 		err := d.load(ctx)
 		for err == nil {
 			err = d.step(ctx)
@@ -163,7 +164,7 @@ func (d *dispatcher) enqueue(ctx context.Context, e *service.JournalEntry, endpo
 	}
 	for i := range endpoints {
 		ep := &endpoints[i]
-		if ep.ID <= d.cursor.Through || !ep.matches(&e.Event) || d.t.w.ledger.known(deliveryID(e.Event.ID, ep.ID)) {
+		if ep.ID <= d.cursor.Through || !ep.matches(&e.Event) || d.enqueued(deliveryID(e.Event.ID, ep.ID)) {
 			continue
 		}
 		if err := d.add(ctx, ep, e, body); err != nil {
@@ -173,6 +174,9 @@ func (d *dispatcher) enqueue(ctx context.Context, e *service.JournalEntry, endpo
 	d.cursor = cursor{Position: e.Position}
 	return nil
 }
+
+// enqueued: a new leader may have raised an event again under its old id.
+func (d *dispatcher) enqueued(id string) bool { return d.inBatch[id] || d.t.w.ledger.known(id) }
 
 func (d *dispatcher) add(ctx context.Context, ep *endpoint, e *service.JournalEntry, body json.RawMessage) error {
 	now := d.t.w.opts.Now()
@@ -193,6 +197,7 @@ func (d *dispatcher) add(ctx context.Context, ep *endpoint, e *service.JournalEn
 	}
 	d.puts = append(d.puts, put)
 	d.batch = append(d.batch, one)
+	d.inBatch[one.ID] = true
 	d.bytes += len(put.Value)
 	if !full {
 		d.queued[ep.ID]++
@@ -224,6 +229,7 @@ func (d *dispatcher) flush(ctx context.Context) error {
 	d.report()
 	d.puts, d.batch, d.bytes = nil, nil, 0
 	clear(d.queued)
+	clear(d.inBatch)
 	return nil
 }
 
