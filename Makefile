@@ -48,6 +48,7 @@ test: lint verify unit fuzz-short e2e ## All that must pass before a merge: lint
 .PHONY: unit
 unit: ## Unit tests, with the race detector, in random order
 	$(GO) test $(TEST_FLAGS) -timeout $(TIMEOUT) ./...
+	$(GO) -C $(TOOLS) test -shuffle=on ./...
 
 .PHONY: e2e
 e2e: test-deps ## End-to-end tests: the real binary, a real browser
@@ -79,6 +80,7 @@ bench: ## Heartbeats/s against a bare net/http server, bytes a peer, time from t
 lint: $(BIN)/golangci-lint $(BIN)/openapilint ## go vet, staticcheck, golangci-lint, shell scripts, the OpenAPI document
 	$(BIN)/golangci-lint run ./...
 	$(BIN)/golangci-lint run --build-tags e2e ./test/...
+	cd $(TOOLS) && $(CURDIR)/$(BIN)/golangci-lint run ./...
 	$(BIN)/openapilint openapi.yaml
 	bash -n .ci/run scripts/*
 
@@ -113,7 +115,7 @@ $(BIN)/golangci-lint: PKG := github.com/golangci/golangci-lint/v2/cmd/golangci-l
 $(BIN)/oapi-codegen: PKG := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 $(BIN)/templ: PKG := github.com/a-h/templ/cmd/templ
 $(BIN)/openapilint: PKG := ./openapilint
-$(BIN)/openapilint: $(wildcard $(TOOLS)/openapilint/*.go)
+$(BIN)/openapilint: $(filter-out %_test.go,$(wildcard $(TOOLS)/openapilint/*.go))
 
 $(BIN)/golangci-lint $(BIN)/oapi-codegen $(BIN)/templ $(BIN)/openapilint: $(TOOLS)/go.mod $(TOOLS)/go.sum
 	@mkdir -p $(BIN)
