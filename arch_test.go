@@ -45,6 +45,7 @@ var rules = map[string]rule{
 			"internal/coordination": "its events are the payloads",
 			"internal/service":      "the store, the journal's types and the fence",
 		},
+		tests: map[string]string{"internal/standalone": "a real store and a real elector"},
 	},
 	"internal/api": {
 		imports: map[string]string{
@@ -71,6 +72,7 @@ var rules = map[string]rule{
 	},
 	"internal/web/views": {},
 	"internal/telemetry": {},
+	"internal/demo":      {},
 	"internal/app": {
 		imports: map[string]string{
 			"internal/coordination": "the core's settings",
@@ -85,6 +87,7 @@ var rules = map[string]rule{
 	"cmd/coordsvc": {
 		imports: map[string]string{
 			"internal/app":     "it turns flags, environment and file into app.Options",
+			"internal/demo":    "the simulated fleet of `coordsvc demo`",
 			"internal/webhook": "the written form of a retry schedule",
 		},
 	},

@@ -183,6 +183,35 @@ func TestEveryLibraryIsAccountedFor(t *testing.T) {
 	}
 }
 
+// Every family of records in the store stands in the architecture, with who may write it.
+func TestEveryRecordFamilyIsDescribed(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("internal/*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	families := 0
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\s*(?:family|key)\w+ += "([a-z]+/)"`).FindAllStringSubmatch(string(source), -1) {
+			families++
+			if !strings.Contains(string(text), "\n| `"+m[1]+"` |") {
+				t.Errorf("%s: docs/architecture.md does not describe the records under %s", file, m[1])
+			}
+		}
+	}
+	if families < 10 {
+		t.Fatalf("found %d families: the pattern is broken", families)
+	}
+}
+
 // moduleOf is the module that holds an imported package: the longest one of its prefixes; "" for the standard library.
 func moduleOf(in string, versions map[string]string) string {
 	for ; in != "." && in != "/"; in = path.Dir(in) {
