@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,10 +53,16 @@ func (h *histogram) point(start, now time.Time, attributes ...attribute.KeyValue
 // durations holds the histograms. It is a metric.Producer, because OpenTelemetry's own histograms cost more than
 // a heartbeat may.
 type durations struct {
-	start    time.Time
-	now      func() time.Time
-	commits  histogram
-	requests sync.Map // requestKey → *histogram
+	start         time.Time
+	now           func() time.Time
+	commits       histogram
+	attempts      histogram
+	firstAttempts histogram
+
+	// requests is replaced, never changed, so that looking a histogram up takes no lock and allocates nothing. adding
+	// serialises the replacements.
+	requests atomic.Pointer[map[requestKey]*histogram]
+	adding   sync.Mutex
 }
 
 type requestKey struct {
@@ -65,13 +72,33 @@ type requestKey struct {
 
 func (d *durations) request(route, method string, status int, took time.Duration) {
 	key := requestKey{route, knownMethod(method), status}
-	h, found := d.requests.Load(key)
-	if !found {
-		h, _ = d.requests.LoadOrStore(key, new(histogram))
+	h := d.find(key)
+	if h == nil {
+		h = d.add(key)
 	}
-	if h, ok := h.(*histogram); ok {
-		h.record(took)
+	h.record(took)
+}
+
+func (d *durations) find(key requestKey) *histogram {
+	if known := d.requests.Load(); known != nil {
+		return (*known)[key]
 	}
+	return nil
+}
+
+func (d *durations) add(key requestKey) *histogram {
+	d.adding.Lock()
+	defer d.adding.Unlock()
+	if h := d.find(key); h != nil {
+		return h
+	}
+	next := map[requestKey]*histogram{}
+	if known := d.requests.Load(); known != nil {
+		maps.Copy(next, *known)
+	}
+	next[key] = new(histogram)
+	d.requests.Store(&next)
+	return next[key]
 }
 
 // knownMethod keeps clients from making series by inventing methods.
@@ -87,17 +114,20 @@ func knownMethod(method string) string {
 func (d *durations) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	now := d.now()
 	var requests []metricdata.HistogramDataPoint[float64]
-	d.requests.Range(func(key, value any) bool {
-		k, isKey := key.(requestKey)
-		h, isHistogram := value.(*histogram)
-		if isKey && isHistogram {
+	if known := d.requests.Load(); known != nil {
+		for k, h := range *known {
 			requests = append(requests, h.point(d.start, now,
 				attribute.String("http_route", k.route), attribute.String("method", k.method), attribute.Int("status", k.status)))
 		}
-		return true
-	})
-	metrics := []metricdata.Metrics{duration("coordsvc_store_commit_duration_seconds",
-		"How long a durable commit took, until its data was on disk.", d.commits.point(d.start, now))}
+	}
+	metrics := []metricdata.Metrics{
+		duration("coordsvc_store_commit_duration_seconds",
+			"How long a durable commit took, until its data was on disk.", d.commits.point(d.start, now)),
+		duration("coordsvc_webhook_attempt_duration_seconds",
+			"How long a webhook's receiver took to answer, or not to.", d.attempts.point(d.start, now)),
+		duration("coordsvc_webhook_first_attempt_delay_seconds",
+			"From an event to the first attempt to deliver it.", d.firstAttempts.point(d.start, now)),
+	}
 	if len(requests) > 0 {
 		metrics = append(metrics, duration("http_server_request_duration_seconds",
 			"How long answering a request took, by route, method and status.", requests...))

@@ -43,6 +43,8 @@ type Metrics struct {
 
 	heartbeats heartbeats
 	claims     atomic.Int64
+	pauses     atomic.Int64
+	shutdowns  labelled
 	events     labelled
 	attempts   labelled
 	dropped    labelled
@@ -50,7 +52,7 @@ type Metrics struct {
 	state      atomic.Pointer[func() State]
 	folder     groupFolder
 
-	buildInfo, heartbeatsTotal, claimsTotal, eventsTotal, attemptsTotal, droppedTotal metric.Int64Observable
+	buildInfo, heartbeatsTotal, shutdownsTotal, claimsTotal, eventsTotal, attemptsTotal, droppedTotal, pausesTotal metric.Int64Observable
 
 	peers, orphansOpen, partReady, leader, queueDepth, streams metric.Int64Observable
 	epoch                                                      metric.Float64Observable
@@ -65,9 +67,10 @@ func NewMetrics(o Options) (*Metrics, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		logger:   o.Logger.With("component", "telemetry"),
-		events:   labelled{label: "type"}, attempts: labelled{label: "outcome"}, dropped: labelled{label: "reason"},
+		registry:  prometheus.NewRegistry(),
+		logger:    o.Logger.With("component", "telemetry"),
+		shutdowns: labelled{label: "outcome"},
+		events:    labelled{label: "type"}, attempts: labelled{label: "outcome"}, dropped: labelled{label: "reason"},
 		durations: durations{start: o.Now(), now: o.Now},
 	}
 	m.events.preset(o.EventTypes...)
@@ -107,6 +110,8 @@ func (m *Metrics) instrumentCounters(meter metric.Meter) error {
 		return c
 	}
 	m.heartbeatsTotal = counter("coordsvc_heartbeats_total", "Heartbeats received, by outcome and entrance.")
+	m.shutdownsTotal = counter("coordsvc_shutdowns_total", "Shutdown notifications received, by outcome.")
+	m.pausesTotal = counter("coordsvc_own_pauses_total", "Interruptions of the service's own observation that it made up for.")
 	m.claimsTotal = counter("coordsvc_claims_total", "Claims granted.")
 	m.eventsTotal = counter("coordsvc_events_total", "Events raised, by type.")
 	m.attemptsTotal = counter("coordsvc_webhook_attempts_total", "Webhook delivery attempts, by outcome.")
@@ -139,12 +144,14 @@ func (m *Metrics) registerCallbacks(meter metric.Meter, o Options) error {
 	_, err := meter.RegisterCallback(func(_ context.Context, obs metric.Observer) error {
 		obs.ObserveInt64(m.buildInfo, 1, build)
 		obs.ObserveInt64(m.claimsTotal, m.claims.Load())
+		obs.ObserveInt64(m.pausesTotal, m.pauses.Load())
 		m.heartbeats.observe(m.heartbeatsTotal, obs)
+		m.shutdowns.observe(m.shutdownsTotal, obs)
 		m.events.observe(m.eventsTotal, obs)
 		m.attempts.observe(m.attemptsTotal, obs)
 		m.dropped.observe(m.droppedTotal, obs)
 		return nil
-	}, m.buildInfo, m.claimsTotal, m.heartbeatsTotal, m.eventsTotal, m.attemptsTotal, m.droppedTotal)
+	}, m.buildInfo, m.claimsTotal, m.pausesTotal, m.heartbeatsTotal, m.shutdownsTotal, m.eventsTotal, m.attemptsTotal, m.droppedTotal)
 	if err != nil {
 		return err
 	}
@@ -167,8 +174,20 @@ func (m *Metrics) ClaimGranted() { m.claims.Add(1) }
 // EventRaised counts an event.
 func (m *Metrics) EventRaised(eventType string) { m.events.add(eventType, 1) }
 
+// ShutdownReceived counts a shutdown notification.
+func (m *Metrics) ShutdownReceived(outcome string) { m.shutdowns.add(outcome, 1) }
+
+// PauseMadeUpFor counts an interruption of the service's own observation.
+func (m *Metrics) PauseMadeUpFor() { m.pauses.Add(1) }
+
 // WebhookAttempt counts an attempt at a delivery.
-func (m *Metrics) WebhookAttempt(outcome string) { m.attempts.add(outcome, 1) }
+func (m *Metrics) WebhookAttempt(outcome string, took time.Duration) {
+	m.attempts.add(outcome, 1)
+	m.durations.attempts.record(took)
+}
+
+// WebhookFirstAttempt records how long after its event a delivery was attempted first.
+func (m *Metrics) WebhookFirstAttempt(delay time.Duration) { m.durations.firstAttempts.record(delay) }
 
 // Dropped counts what was refused or dropped at a limit.
 func (m *Metrics) Dropped(reason string, n int) { m.dropped.add(reason, int64(n)) }

@@ -48,7 +48,10 @@ func TestEveryMetricIsShownUnderItsName(t *testing.T) {
 	m.Heartbeats("invented", "carrier pigeon", 1)
 	m.ClaimGranted()
 	m.EventRaised("peer.stale")
-	m.WebhookAttempt("delivered")
+	m.WebhookAttempt("delivered", 20*time.Millisecond)
+	m.WebhookFirstAttempt(30 * time.Millisecond)
+	m.ShutdownReceived("merged")
+	m.PauseMadeUpFor()
 	m.Dropped("peer_limit", 4)
 	m.CommitTook(3 * time.Millisecond)
 	m.RequestTook("/v1/heartbeats", "POST", 200, 200*time.Microsecond)
@@ -69,6 +72,10 @@ func TestEveryMetricIsShownUnderItsName(t *testing.T) {
 		`coordsvc_events_total{type="peer.stale"} 1`,
 		`coordsvc_events_total{type="peer.joined"} 0`,
 		`coordsvc_webhook_attempts_total{outcome="delivered"} 1`,
+		`coordsvc_webhook_attempt_duration_seconds_sum 0.02`,
+		`coordsvc_webhook_first_attempt_delay_seconds_sum 0.03`,
+		`coordsvc_shutdowns_total{outcome="merged"} 1`,
+		`coordsvc_own_pauses_total 1`,
 		`coordsvc_dropped_total{reason="peer_limit"} 4`,
 		`coordsvc_peers{group="orders",status="healthy"} 2`,
 		`coordsvc_peers{group="orders",status="stale"} 1`,
@@ -95,7 +102,10 @@ func TestEveryMetricIsShownUnderItsName(t *testing.T) {
 func TestCountingCostsAHeartbeatNoAllocation(t *testing.T) {
 	m := newMetrics(t)
 	m.RequestTook("/v1/heartbeats", "POST", 200, time.Millisecond)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { m.Heartbeats("accepted", "http", 1) }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		m.Heartbeats("accepted", "http", 1)
+		m.RequestTook("/v1/heartbeats", "POST", 200, time.Millisecond)
+	}))
 }
 
 func TestGroupsBeyondTheLimitAreSummedAsOther(t *testing.T) {
