@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -141,6 +144,12 @@ func (j *fakeJournal) Raise(_ context.Context, e coordination.Event) error {
 	return nil
 }
 
+func (j *fakeJournal) growth() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.grown
+}
+
 func (j *fakeJournal) ofType(t coordination.EventType) []coordination.Event {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -151,6 +160,17 @@ func (j *fakeJournal) ofType(t coordination.EventType) []coordination.Event {
 		}
 	}
 	return list
+}
+
+// failingRaiser tells that it was asked once, and fails.
+type failingRaiser struct{ asked chan struct{} }
+
+func (f failingRaiser) Raise(ctx context.Context, _ coordination.Event) error {
+	select {
+	case f.asked <- struct{}{}:
+	case <-ctx.Done():
+	}
+	return service.ErrUnavailable
 }
 
 // faultyStore is the real store with a say before every commit.
@@ -230,12 +250,17 @@ func newRig(t *testing.T, adapt func(*Options)) *rig {
 
 func (r *rig) start() {
 	r.t.Helper()
+	r.startWith(r.journal)
+}
+
+func (r *rig) startWith(raiser EventRaiser) {
+	r.t.Helper()
 	var err error
 	r.file, err = standalone.OpenStore(context.Background(), standalone.StoreOptions{Dir: r.dir, Holds: r.elector.holds})
 	require.NoError(r.t, err)
 	r.store = &faultyStore{Store: r.file}
 	opts := r.opts
-	opts.Store, opts.Journal, opts.Elector, opts.Events = r.store, r.journal, r.elector, r.journal
+	opts.Store, opts.Journal, opts.Elector, opts.Events = r.store, r.journal, r.elector, raiser
 	r.w, err = New(opts)
 	require.NoError(r.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -277,16 +302,32 @@ func (r *rig) await(what string, condition func() bool) {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
-		changed := r.w.ledger.changes()
+		changed, grown := r.w.ledger.changes(), r.journal.growth()
 		if condition() {
 			return
 		}
 		select {
 		case <-changed:
+		case <-grown:
 		case <-deadline.C:
 			r.t.Fatalf("waited in vain for: %s\nlog:\n%s", what, r.logs.String())
 		}
 	}
+}
+
+// awaitKey waits until the store holds a key.
+func (r *rig) awaitKey(key string) {
+	r.t.Helper()
+	records, revision, err := r.store.List(r.t.Context(), key)
+	require.NoError(r.t, err)
+	if len(records) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	errSeen := errors.New("seen")
+	err = r.store.Watch(ctx, key, revision, func(service.Changes) error { return errSeen })
+	require.ErrorIs(r.t, err, errSeen)
 }
 
 func (r *rig) create(req service.WebhookCreate) service.Webhook {
@@ -377,7 +418,7 @@ func newReceiver(t *testing.T, script func(n int, w http.ResponseWriter, r *http
 		n++
 		number := n
 		mu.Unlock()
-		rc.requests <- received{time.Now(), r.URL.RequestURI(), r.Header.Clone(), body}
+		rc.requests <- received{time.Now(), r.RequestURI, r.Header.Clone(), body}
 		if script == nil {
 			w.WriteHeader(http.StatusNoContent)
 			return
@@ -408,3 +449,17 @@ func statuses(codes ...int) func(int, http.ResponseWriter, *http.Request) {
 
 // hang answers nothing until the client gives up.
 func hang(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+func parsePrefixes(list ...string) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, s := range list {
+		prefixes = append(prefixes, netip.MustParsePrefix(s))
+	}
+	return prefixes
+}
+
+func mustURL(t *testing.T, s string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(s)
+	require.NoError(t, err)
+	return u
+}
