@@ -672,14 +672,15 @@ type HeartbeatBatchRequest struct {
 
 // HeartbeatMessage The original protocol's message, with its defaults filled in.
 type HeartbeatMessage struct {
-	Group         string             `json:"group"`
-	InFlightCount int64              `json:"in_flight_count"`
-	Incarnation   *string            `json:"incarnation,omitempty"`
-	InstanceID    string             `json:"instance_id"`
-	IsLeader      bool               `json:"is_leader"`
-	Labels        *map[string]string `json:"labels,omitempty"`
-	LoadFactor    float64            `json:"load_factor"`
-	Subscriptions []string           `json:"subscriptions"`
+	Group         string  `json:"group"`
+	InFlightCount int64   `json:"in_flight_count"`
+	InstanceID    string  `json:"instance_id"`
+	IsLeader      bool    `json:"is_leader"`
+	LoadFactor    float64 `json:"load_factor"`
+
+	// ReceivedAt The service's clock.
+	ReceivedAt    time.Time `json:"received_at"`
+	Subscriptions []string  `json:"subscriptions"`
 
 	// Timestamp The sender's clock.
 	Timestamp time.Time `json:"timestamp"`
@@ -996,7 +997,10 @@ type RotateSecretRequest struct {
 
 // ShutdownNotification The original protocol's message, with its defaults filled in.
 type ShutdownNotification struct {
-	// ExpectedCompletionAt The end of the drain window, corrected for the sender's clock where it was off by more than 2 s.
+	// Deadline The end of the drain window in the service's clock - corrected where the sender's was off by more than 2 s.
+	Deadline time.Time `json:"deadline"`
+
+	// ExpectedCompletionAt The end of the drain window in the sender's clock.
 	ExpectedCompletionAt time.Time `json:"expected_completion_at"`
 	Group                string    `json:"group"`
 	InFlightCount        int64     `json:"in_flight_count"`
@@ -1005,9 +1009,12 @@ type ShutdownNotification struct {
 	InstanceID           string    `json:"instance_id"`
 
 	// Intent Why a peer leaves, from least to most urgent.
-	Intent        Intent          `json:"intent"`
-	Metadata      json.RawMessage `json:"metadata"`
-	Subscriptions []string        `json:"subscriptions"`
+	Intent   Intent          `json:"intent"`
+	Metadata json.RawMessage `json:"metadata"`
+
+	// ReceivedAt When the service received it.
+	ReceivedAt    time.Time `json:"received_at"`
+	Subscriptions []string  `json:"subscriptions"`
 }
 
 // ShutdownReply defines model for ShutdownReply.
@@ -1428,7 +1435,7 @@ type ListPeersParams struct {
 	// Q Only peers whose instance id contains this text, case-insensitively.
 	Q *string `form:"q,omitempty" json:"q,omitempty"`
 
-	// Label Only peers with this label, as `key=value`, or `key` for any value. Repeat it; all must match.
+	// Label Only peers with this label, as `key=value`. Repeat it; all must match.
 	Label *[]string `form:"label,omitempty" json:"label,omitempty"`
 
 	// Limit Records a page.
@@ -3023,7 +3030,7 @@ type CreateAssignmentResponseObject interface {
 }
 
 type CreateAssignment201ResponseHeaders struct {
-	Location *string
+	Location string
 }
 
 type CreateAssignment201JSONResponse struct {
@@ -3038,9 +3045,7 @@ func (response CreateAssignment201JSONResponse) VisitCreateAssignmentResponse(w 
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
 	w.WriteHeader(201)
 	_, err := buf.WriteTo(w)
 	return err
@@ -3581,7 +3586,7 @@ func (response CreateClaim200JSONResponse) VisitCreateClaimResponse(w http.Respo
 }
 
 type CreateClaim201ResponseHeaders struct {
-	Location *string
+	Location string
 }
 
 type CreateClaim201JSONResponse struct {
@@ -3596,9 +3601,7 @@ func (response CreateClaim201JSONResponse) VisitCreateClaimResponse(w http.Respo
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
 	w.WriteHeader(201)
 	_, err := buf.WriteTo(w)
 	return err
@@ -6264,7 +6267,7 @@ type CreateWebhookResponseObject interface {
 }
 
 type CreateWebhook201ResponseHeaders struct {
-	Location *string
+	Location string
 }
 
 type CreateWebhook201JSONResponse struct {
@@ -6279,9 +6282,7 @@ func (response CreateWebhook201JSONResponse) VisitCreateWebhookResponse(w http.R
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
 	w.WriteHeader(201)
 	_, err := buf.WriteTo(w)
 	return err
@@ -7127,7 +7128,7 @@ type TestWebhookResponseObject interface {
 }
 
 type TestWebhook202ResponseHeaders struct {
-	Location *string
+	Location string
 }
 
 type TestWebhook202JSONResponse struct {
@@ -7142,9 +7143,7 @@ func (response TestWebhook202JSONResponse) VisitTestWebhookResponse(w http.Respo
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
 	w.WriteHeader(202)
 	_, err := buf.WriteTo(w)
 	return err
