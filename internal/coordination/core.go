@@ -55,6 +55,7 @@ type Core struct {
 	floor   uint64
 
 	orphans     map[string]*orphanRef
+	past        map[EpisodeKey]*episode
 	claims      map[string]*claim
 	holders     map[PeerKey][]*claim
 	targets     map[PeerKey][]*assignment
@@ -68,6 +69,7 @@ func New(cfg Config) *Core {
 		cfg:         cfg,
 		groups:      map[string]*group{},
 		orphans:     map[string]*orphanRef{},
+		past:        map[EpisodeKey]*episode{},
 		claims:      map[string]*claim{},
 		holders:     map[PeerKey][]*claim{},
 		targets:     map[PeerKey][]*assignment{},
@@ -99,8 +101,6 @@ type Output struct {
 	Conclusions []PeerKey
 	// Past are episodes that are over, to be kept as history.
 	Past []EpisodeRecord
-	// Expired are past episodes to drop.
-	Expired []EpisodeKey
 	// Claims are claims that the leader moved; Assignments likewise.
 	Claims      []SubscriptionKey
 	Assignments []string
@@ -120,7 +120,7 @@ type Output struct {
 func (o *Output) reset() {
 	*o = Output{
 		Events: o.Events[:0], Changes: o.Changes[:0], Peers: o.Peers[:0], Forgotten: o.Forgotten[:0],
-		Closed: o.Closed[:0], Conclusions: o.Conclusions[:0], Past: o.Past[:0], Expired: o.Expired[:0],
+		Closed: o.Closed[:0], Conclusions: o.Conclusions[:0], Past: o.Past[:0],
 		Claims: o.Claims[:0], Assignments: o.Assignments[:0], Conflicts: o.Conflicts[:0], Mass: o.Mass[:0],
 		OrphanIDs: o.OrphanIDs[:0], ClaimIDs: o.ClaimIDs[:0], AssignmentIDs: o.AssignmentIDs[:0],
 	}
@@ -128,7 +128,7 @@ func (o *Output) reset() {
 
 // HasWrites reports whether the output asks for a transaction.
 func (o *Output) HasWrites() bool {
-	return len(o.Events)+len(o.Conclusions)+len(o.Forgotten)+len(o.Closed)+len(o.Past)+len(o.Expired)+
+	return len(o.Events)+len(o.Conclusions)+len(o.Forgotten)+len(o.Closed)+len(o.Past)+
 		len(o.Claims)+len(o.Assignments)+len(o.Conflicts)+len(o.Mass) > 0
 }
 
@@ -170,7 +170,9 @@ func (c *Core) settings(name string) GroupSettings {
 }
 
 // HeartbeatTimeout is the timeout that rules a group.
-func (c *Core) HeartbeatTimeout(group string) time.Duration { return c.settings(group).HeartbeatTimeout }
+func (c *Core) HeartbeatTimeout(group string) time.Duration {
+	return c.settings(group).HeartbeatTimeout
+}
 
 func (c *Core) peer(k PeerKey) *peer {
 	if g := c.groups[k.Group]; g != nil {

@@ -389,6 +389,9 @@ func (c *Core) retireEpisode(p *peer) {
 		}
 	}
 	p.episode = nil
+	if len(e.Orphans) > 0 {
+		c.past[e.Key()] = e
+	}
 	if len(e.Orphans) > 0 && c.leading {
 		c.out.Past = append(c.out.Past, e.EpisodeRecord)
 	}

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	maxSuperseded  = 8
-	keptIntervals  = 32
-	keptOffsets    = 16
+	maxSuperseded = 8
+	keptIntervals = 32
+	keptOffsets   = 16
 )
 
 // peer is one process of a group. Observation, facts and conclusions are kept apart: observations are
@@ -68,7 +68,6 @@ type peer struct {
 	episode         *episode
 	episodes        uint64
 	rejoins         uint64
-
 }
 
 // serving: the peer counts as cover. During its grace a restored peer counts as healthy.

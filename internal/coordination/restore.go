@@ -180,22 +180,50 @@ func (c *Core) ApplyForgotten(now time.Time, k PeerKey) *Output {
 }
 
 // ApplyPast takes an episode of history.
-func (c *Core) ApplyPast(rec EpisodeRecord) {
+func (c *Core) ApplyPast(now time.Time, rec EpisodeRecord) *Output {
+	out := c.begin(now)
 	e := &episode{rec}
+	c.past[rec.Key()] = e
 	for i := range e.Orphans {
 		if c.orphans[e.Orphans[i].ID] == nil {
 			c.orphans[e.Orphans[i].ID] = &orphanRef{episode: e, index: i}
 			c.out.OrphanIDs = append(c.out.OrphanIDs, e.Orphans[i].ID)
 		}
 	}
+	return out
+}
+
+// PastClosedAt is when an episode of history ended; zero for one that is not known.
+func (c *Core) PastClosedAt(k EpisodeKey) time.Time {
+	if e := c.past[k]; e != nil {
+		return e.ClosedAt
+	}
+	return time.Time{}
 }
 
 // ForgetPast drops an episode of history.
-func (c *Core) ForgetPast(rec EpisodeRecord) {
-	for i := range rec.Orphans {
-		if ref := c.orphans[rec.Orphans[i].ID]; ref != nil && ref.peer == nil {
-			delete(c.orphans, rec.Orphans[i].ID)
-			c.out.OrphanIDs = append(c.out.OrphanIDs, rec.Orphans[i].ID)
+func (c *Core) ForgetPast(now time.Time, k EpisodeKey) *Output {
+	out := c.begin(now)
+	e := c.past[k]
+	if e == nil {
+		return out
+	}
+	delete(c.past, k)
+	for i := range e.Orphans {
+		if ref := c.orphans[e.Orphans[i].ID]; ref != nil && ref.peer == nil {
+			delete(c.orphans, e.Orphans[i].ID)
+			out.OrphanIDs = append(out.OrphanIDs, e.Orphans[i].ID)
 		}
 	}
+	return out
+}
+
+// ForgetConclusion takes that nothing was ever told about a peer, if it is known.
+func (c *Core) ForgetConclusion(now time.Time, k PeerKey) *Output {
+	out := c.begin(now)
+	if p := c.peer(k); p != nil {
+		p.announced, p.announcedDrains, p.episodes = "", 0, 0
+		c.replaceEpisode(p, nil)
+	}
+	return out
 }

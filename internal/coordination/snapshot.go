@@ -8,23 +8,23 @@ import (
 
 // PeerView is a copy of one peer for readers.
 type PeerView struct {
-	Key          PeerKey
-	Status       Status
-	Since        time.Time
-	Overdue      bool
-	FirstSeen    time.Time
-	LastSeen     time.Time
-	Heartbeat    *Heartbeat
-	Stamp        time.Time
-	ReceivedAt   time.Time
-	Shutdown     *ShutdownRecord
-	Subs         []string
-	Offset       time.Duration
-	HasOffset    bool
-	Incarnation  string
-	Intervals    []time.Duration
-	IDConflict   bool
-	OpenOrphans  int
+	Key         PeerKey
+	Status      Status
+	Since       time.Time
+	Overdue     bool
+	FirstSeen   time.Time
+	LastSeen    time.Time
+	Heartbeat   *Heartbeat
+	Stamp       time.Time
+	ReceivedAt  time.Time
+	Shutdown    *ShutdownRecord
+	Subs        []string
+	Offset      time.Duration
+	HasOffset   bool
+	Incarnation string
+	Intervals   []time.Duration
+	IDConflict  bool
+	OpenOrphans int
 }
 
 // Peer copies one peer as of the last input.

@@ -26,9 +26,9 @@ type Metrics interface {
 type noMetrics struct{}
 
 func (noMetrics) Heartbeat(coordination.Outcome, coordination.Entrance) {}
-func (noMetrics) Shutdown(coordination.Outcome)                        {}
-func (noMetrics) Claim(string)                                         {}
-func (noMetrics) Event(coordination.EventType)                         {}
-func (noMetrics) Commit(time.Duration, error)                          {}
-func (noMetrics) Dropped(string, int)                                  {}
-func (noMetrics) Paused(time.Duration)                                 {}
+func (noMetrics) Shutdown(coordination.Outcome)                         {}
+func (noMetrics) Claim(string)                                          {}
+func (noMetrics) Event(coordination.EventType)                          {}
+func (noMetrics) Commit(time.Duration, error)                           {}
+func (noMetrics) Dropped(string, int)                                   {}
+func (noMetrics) Paused(time.Duration)                                  {}

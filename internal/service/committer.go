@@ -1,0 +1,347 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/coordsvc/coordsvc/internal/coordination"
+)
+
+const (
+	// batchRecords bounds one transaction of the committer.
+	batchRecords = 256
+	retryMin     = 50 * time.Millisecond
+	retryMax     = 2 * time.Second
+)
+
+// commitLoop writes what the core concluded, the roster and what was handed out; and takes up changes of leadership, so that a
+// term begins and ends between two transactions.
+func (s *Service) commitLoop(ctx context.Context) error {
+	flush := time.NewTicker(s.opts.Flush)
+	defer flush.Stop()
+	wait := retryMin
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case ch := <-s.terms:
+			err = s.changeTerm(ctx, ch)
+		case <-flush.C:
+			err = s.flushRoster(ctx)
+		case <-s.work:
+			err = s.writePending(ctx)
+		}
+		if err == nil || ctx.Err() != nil {
+			wait = retryMin
+			continue
+		}
+		s.log.Warn("store write failed; trying again", "error", err, "retry_seconds", wait.Seconds())
+		if !s.pause(ctx, wait) {
+			return ctx.Err()
+		}
+		wait = min(2*wait, retryMax)
+		s.wake()
+	}
+}
+
+// pause waits d, unless ctx ends.
+func (s *Service) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func (s *Service) writePending(ctx context.Context) error {
+	if err := s.writeHandedOut(ctx); err != nil {
+		return err
+	}
+	for {
+		more, err := s.writeConclusions(ctx)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// conclusions is one fenced transaction in the making.
+type conclusions struct {
+	txn   Txn
+	taken pending
+	seq   uint64
+}
+
+// writeConclusions commits one batch of what the leader concluded, and reports whether there is more.
+func (s *Service) writeConclusions(ctx context.Context) (more bool, err error) {
+	s.lock()
+	if !s.leading || !s.pending.conclusionsPending() {
+		s.mu.Unlock()
+		return false, nil
+	}
+	batch, err := s.buildBatch()
+	if err != nil {
+		s.mu.Unlock()
+		return false, err
+	}
+	more = s.pending.conclusionsPending()
+	s.mu.Unlock()
+	if len(batch.txn.Puts)+len(batch.txn.Deletes) == 0 {
+		return more, nil
+	}
+	revision, err := s.commit(ctx, batch.txn)
+	switch {
+	case err == nil:
+		s.committed(batch, revision)
+		return more, nil
+	case errors.Is(err, ErrFenced):
+		s.log.Warn("conclusions dropped: leadership lost", "events", len(batch.taken.events))
+		return false, s.fenced(ctx, batch.taken)
+	case errors.Is(err, ErrConflict):
+		s.putBack(batch.taken)
+		return true, s.catchUpAll(ctx, batch.txn.Checks)
+	default:
+		s.putBack(batch.taken)
+		return false, fmt.Errorf("commit conclusions: %w", err)
+	}
+}
+
+func (s *Service) putBack(taken pending) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.pending.merge(taken)
+}
+
+// buildBatch takes a bounded part of what is pending. Records go with every event, so that what was told and
+// that it was told stand or fall together: the first batch takes all records when it takes any event. Under the lock.
+func (s *Service) buildBatch() (*conclusions, error) {
+	b := &conclusions{taken: s.takePending(), seq: s.nextSeq}
+	fence := s.fence
+	b.txn.Fence = &fence
+	w := txnWriter{txn: &b.txn}
+	for k := range b.taken.conclusions {
+		s.putConclusion(&w, k)
+	}
+	for k := range b.taken.roster {
+		if rec, ok := s.core.PeerRecord(k); ok {
+			w.put(peerKey(familyPeer, k), rec)
+		}
+	}
+	for k := range b.taken.closed {
+		if rec, ok := s.core.ClosedRecord(k); ok {
+			w.putAt(peerKey(familyShutdown, k), rec, rec.Revision)
+		}
+	}
+	for k := range b.taken.forgotten {
+		s.putForgotten(&w, k)
+	}
+	for k := range b.taken.claims {
+		if rec, ok := s.core.ClaimRecord(k); ok {
+			w.putAt(subscriptionKey(familyClaim, k), rec, rec.Revision)
+		}
+	}
+	for id := range b.taken.assignments {
+		if rec, ok := s.core.AssignmentRecord(id); ok {
+			w.putAt(key(familyAssignment, id), rec, rec.Revision)
+		}
+	}
+	for k := range b.taken.conflicts {
+		w.put(subscriptionKey(familyConflict, k), s.core.ConflictRecord(k))
+	}
+	for name := range b.taken.mass {
+		w.put(key(familyMass, name), s.core.MassRecord(name))
+	}
+	for id := range b.taken.dismissals {
+		w.remove(key(familyDismissal, id))
+	}
+	for i := range b.taken.past {
+		w.put(pastKey(b.taken.past[i].Key()), b.taken.past[i])
+	}
+	s.addJournal(&w, b)
+	return b, w.err
+}
+
+func (s *Service) putConclusion(w *txnWriter, k coordination.PeerKey) {
+	if rec, ok := s.core.ConclusionRecord(k); ok {
+		w.put(peerKey(familyConclusion, k), rec)
+	}
+}
+
+// putForgotten drops a peer's records, unless the peer is back meanwhile: then they are the new one's.
+func (s *Service) putForgotten(w *txnWriter, k coordination.PeerKey) {
+	v, back := s.core.Peer(k)
+	w.remove(peerKey(familyRemoval, k))
+	if v.Shutdown == nil {
+		w.remove(peerKey(familyShutdown, k))
+	}
+	if !back {
+		w.remove(peerKey(familyPeer, k))
+		w.remove(peerKey(familyConclusion, k))
+	}
+}
+
+func (s *Service) addJournal(w *txnWriter, b *conclusions) {
+	if len(b.taken.events) > 0 {
+		w.putAt(eventKey(b.seq), b.taken.events, 0)
+	}
+	floor := Position{Revision: math.MaxUint64}
+	if s.opts.JournalFloor != nil {
+		floor = s.opts.JournalFloor()
+	}
+	for _, seq := range s.journal.overflow(floor, batchRecords) {
+		w.remove(eventKey(seq))
+	}
+	for _, k := range s.expiredPast() {
+		w.remove(pastKey(k))
+	}
+	for _, id := range s.expiredAssignments() {
+		w.remove(key(familyAssignment, id))
+	}
+}
+
+// takePending moves what is pending out. Conclusions of one transaction are bounded by what one sweep
+// concludes; the store's own limits are its adapter's business.
+func (s *Service) takePending() pending {
+	taken := s.pending
+	s.pending = newPending()
+	s.pending.handedOut = taken.handedOut
+	taken.handedOut = nil
+	return taken
+}
+
+// committed takes note of a batch that is durable.
+func (s *Service) committed(b *conclusions, revision uint64) {
+	s.lock()
+	defer s.mu.Unlock()
+	if len(b.taken.events) > 0 {
+		s.nextSeq = b.seq + 1
+	}
+	for k := range b.taken.closed {
+		s.core.StampShutdown(k, revision)
+	}
+	for k := range b.taken.claims {
+		s.core.StampClaim(k, revision)
+	}
+	for id := range b.taken.assignments {
+		s.core.StampAssignment(id, revision)
+		s.noteEnded(id)
+	}
+	for i := range b.taken.past {
+		s.past.add(b.taken.past[i].Key())
+	}
+	for i := range b.taken.events {
+		s.logEvent(&b.taken.events[i])
+	}
+}
+
+// logEvent writes one line for every transition.
+func (s *Service) logEvent(e *coordination.Event) {
+	d := &e.Data
+	attrs := []any{"event_id", e.ID, "epoch", d.Epoch}
+	add := func(name, value string) {
+		if value != "" {
+			attrs = append(attrs, name, value)
+		}
+	}
+	add("group", d.Group)
+	add("instance_id", d.InstanceID)
+	add("status", string(d.Status))
+	add("previous_status", string(d.PreviousStatus))
+	add("cause", string(d.Cause))
+	add("intent", string(d.Intent))
+	add("resolution", string(d.Resolution))
+	add("claimant", d.Claimant)
+	add("subscription", d.Subscription)
+	add("assignment_id", d.AssignmentID)
+	add("identity", d.Identity)
+	add("reason", d.Reason)
+	if len(d.Uncovered) > 0 {
+		attrs = append(attrs, "uncovered", d.Uncovered)
+	}
+	if d.Deadline != nil {
+		attrs = append(attrs, "deadline", *d.Deadline)
+	}
+	s.log.Info(string(e.Type), attrs...)
+}
+
+// writeHandedOut commits that assignments reached their target.
+func (s *Service) writeHandedOut(ctx context.Context) error {
+	s.lock()
+	recs := s.pending.handedOut
+	s.pending.handedOut = nil
+	s.mu.Unlock()
+	for i, rec := range recs {
+		err := s.commitAssignment(ctx, rec)
+		switch {
+		case err == nil, errors.Is(err, ErrConflict):
+			// A lost race means that it moved on: the next heartbeat plans anew.
+		default:
+			s.putBack(pending{handedOut: recs[i:]})
+			return fmt.Errorf("commit delivered assignments: %w", err)
+		}
+	}
+	return nil
+}
+
+// flushRoster writes new peers and changed subscriptions, in batches.
+func (s *Service) flushRoster(ctx context.Context) error {
+	for {
+		s.lock()
+		taken := newPending()
+		w := txnWriter{txn: &Txn{}}
+		for k := range s.pending.roster {
+			if len(taken.roster) == batchRecords {
+				break
+			}
+			taken.roster[k] = struct{}{}
+			delete(s.pending.roster, k)
+			if rec, ok := s.core.PeerRecord(k); ok {
+				w.put(peerKey(familyPeer, k), rec)
+			}
+		}
+		more := len(s.pending.roster) > 0
+		s.mu.Unlock()
+		if w.err != nil {
+			return w.err
+		}
+		if len(w.txn.Puts) > 0 {
+			if _, err := s.commit(ctx, *w.txn); err != nil {
+				s.putBack(taken)
+				return fmt.Errorf("flush roster: %w", err)
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// txnWriter collects a transaction.
+type txnWriter struct {
+	txn *Txn
+	err error
+}
+
+func (w *txnWriter) put(k string, v any) {
+	value, err := json.Marshal(v)
+	if err != nil {
+		w.err = errors.Join(w.err, fmt.Errorf("encode %s: %w", k, err))
+		return
+	}
+	w.txn.Puts = append(w.txn.Puts, Put{k, value})
+}
+
+func (w *txnWriter) putAt(k string, v any, revision uint64) {
+	w.txn.Checks = append(w.txn.Checks, Check{k, revision})
+	w.put(k, v)
+}
+
+func (w *txnWriter) remove(k string) { w.txn.Deletes = append(w.txn.Deletes, k) }
