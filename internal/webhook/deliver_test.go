@@ -125,6 +125,10 @@ func TestGoneDisablesTheEndpoint(t *testing.T) {
 	_, err := r.w.Retry(t.Context(), id)
 	require.ErrorIs(t, err, service.ErrWebhookDisabled)
 
+	r.await("the event to be noted as raised", func() bool {
+		ep, _ := r.w.ledger.endpoint(hook.ID)
+		return !ep.Announce
+	})
 	enabled := true
 	v, err = r.w.Patch(t.Context(), hook.ID, service.WebhookPatch{Enabled: &enabled})
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coordsvc/coordsvc/internal/coordination"
 	"github.com/coordsvc/coordsvc/internal/service"
 )
 
@@ -158,6 +159,9 @@ func (d *dispatcher) endpoints(ctx context.Context) ([]endpoint, error) {
 }
 
 func (d *dispatcher) enqueue(ctx context.Context, e *service.JournalEntry, endpoints []endpoint) error {
+	if e.Event.Type == coordination.EventWebhookDisabled {
+		d.t.announced(ctx, &e.Event)
+	}
 	body, err := eventBody(e)
 	if err != nil {
 		return err

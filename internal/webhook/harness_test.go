@@ -98,6 +98,8 @@ type fakeJournal struct {
 	entries []service.JournalEntry
 	ids     map[string]bool
 	grown   chan struct{}
+	last    uint64
+	gone    service.Position
 }
 
 func newFakeJournal() *fakeJournal {
@@ -108,6 +110,10 @@ func (j *fakeJournal) After(ctx context.Context, pos service.Position, limit int
 	for {
 		j.mu.Lock()
 		grown := j.grown
+		if pos != (service.Position{}) && pos.Before(j.gone) {
+			j.mu.Unlock()
+			return nil, service.ErrGap
+		}
 		var list []service.JournalEntry
 		for _, e := range j.entries {
 			if e.Revision > pos.Revision && len(list) < limit {
@@ -137,11 +143,37 @@ func (j *fakeJournal) Raise(_ context.Context, e coordination.Event) error {
 		return nil
 	}
 	j.ids[e.ID] = true
-	at := service.Position{Revision: uint64(len(j.entries)) + 1}
+	j.append(e, raw)
+	return nil
+}
+
+// repeat appends an event as often as told, whatever is there already.
+func (j *fakeJournal) repeat(t *testing.T, e coordination.Event, times int) {
+	t.Helper()
+	raw, err := json.Marshal(&e)
+	require.NoError(t, err)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for range times {
+		j.append(e, raw)
+	}
+}
+
+// lose drops everything, and more than was ever there.
+func (j *fakeJournal) lose() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.last += 10
+	j.gone = service.Position{Revision: j.last}
+	j.entries = nil
+}
+
+func (j *fakeJournal) append(e coordination.Event, raw []byte) {
+	j.last++
+	at := service.Position{Revision: j.last}
 	j.entries = append(j.entries, service.JournalEntry{Position: at, Event: e, Raw: raw})
 	close(j.grown)
 	j.grown = make(chan struct{})
-	return nil
 }
 
 func (j *fakeJournal) growth() <-chan struct{} {
@@ -462,4 +494,14 @@ func mustURL(t *testing.T, s string) *url.URL {
 	u, err := url.Parse(s)
 	require.NoError(t, err)
 	return u
+}
+
+// awaitFloor polls: the floor moves right after a commit, with nothing to wait on.
+func (r *rig) awaitFloor(want service.Position) {
+	r.t.Helper()
+	deadline := time.Now().Add(patience)
+	for r.w.CursorFloor() != want {
+		require.True(r.t, time.Now().Before(deadline), "floor is %v, not %v", r.w.CursorFloor(), want)
+		require.NoError(r.t, sleep(r.t.Context(), time.Millisecond))
+	}
 }

@@ -24,7 +24,8 @@ type Journal interface {
 	After(ctx context.Context, pos service.Position, limit int) ([]service.JournalEntry, error)
 }
 
-// EventRaiser commits an event to the journal. Raising one that is there already (same id) must be harmless.
+// EventRaiser adds an event to the journal of the current term. A nil error promises nothing durable: what does not show
+// up in the journal is raised again, under the same id.
 type EventRaiser interface {
 	Raise(ctx context.Context, e coordination.Event) error
 }

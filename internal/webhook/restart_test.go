@@ -228,14 +228,42 @@ func TestEventWithMoreDeliveriesThanATransaction(t *testing.T) {
 		return nil
 	})
 	r.raise(1)
-	r.raise(1)
+	r.raise(2)
 	seen := map[string]int{}
-	for range endpoints {
+	for range 2 * endpoints {
 		seen[rc.next(t).header.Get("webhook-id")]++
 	}
-	assert.Len(t, seen, endpoints, "each endpoint once, over an interrupted dispatch too")
-	r.await("the cursor to pass", func() bool { return r.w.CursorFloor() == service.Position{Revision: 1} })
+	assert.Len(t, seen, 2*endpoints, "each event once to each endpoint, over an interrupted dispatch too")
+	r.awaitFloor(service.Position{Revision: 2})
 	assert.Empty(t, rc.requests)
+}
+
+func TestEventRaisedAgainIsNotDeliveredAgain(t *testing.T) {
+	t.Parallel()
+	rc := newReceiver(t, nil)
+	r := newRig(t, nil)
+	hook := r.create(service.WebhookCreate{URL: rc.URL})
+	e := orphanEvent(1)
+	r.journal.repeat(t, e, 3)
+	r.awaitDelivery(deliveryID(e.ID, hook.ID), service.DeliveryDelivered)
+	r.journal.repeat(t, e, 1)
+	r.awaitDelivery(deliveryID(r.raise(2), hook.ID), service.DeliveryDelivered)
+	assert.Len(t, rc.requests, 2)
+}
+
+func TestGapInTheJournalIsCounted(t *testing.T) {
+	t.Parallel()
+	metrics := &countingMetrics{}
+	rc := newReceiver(t, nil)
+	r := newRig(t, func(o *Options) { o.Metrics = metrics })
+	hook := r.create(service.WebhookCreate{URL: rc.URL})
+	r.awaitDelivery(deliveryID(r.raise(1), hook.ID), service.DeliveryDelivered)
+	r.kill()
+	r.journal.lose()
+	r.elector.lead()
+	r.start()
+	r.awaitDelivery(deliveryID(r.raise(2), hook.ID), service.DeliveryDelivered)
+	assert.Equal(t, 1, metrics.drops(DropGap))
 }
 
 func TestStoreAwayWhileRecording(t *testing.T) {
@@ -268,7 +296,7 @@ func TestStoreAwayWhileRecording(t *testing.T) {
 func TestCursorIsWrittenWithoutEndpointsToo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	assert.Equal(t, service.Position{}, r.w.CursorFloor(), "nothing may leave the journal yet")
+	assert.Equal(t, service.Position{Revision: 1}, r.w.CursorFloor(), "nothing may leave the journal yet")
 	for n := range 3 {
 		r.raise(n)
 	}
@@ -278,7 +306,7 @@ func TestCursorIsWrittenWithoutEndpointsToo(t *testing.T) {
 	r.raise(3)
 	r.await("dispatch", func() bool { return len(r.deliveries(hook.ID)) > 0 })
 	assert.Len(t, r.deliveries(hook.ID), 1, "events from before the registration are not delivered")
-	assert.Equal(t, service.Position{Revision: 4}, r.w.CursorFloor())
+	r.awaitFloor(service.Position{Revision: 4})
 }
 
 func TestDisabledEventSurvivesACrash(t *testing.T) {

@@ -2,15 +2,19 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/coordsvc/coordsvc/internal/coordination"
 	"github.com/coordsvc/coordsvc/internal/service"
 )
 
 const (
 	janitorInterval  = time.Minute
 	announceInterval = 5 * time.Second
+	// announcePatience is how long a raised event may take to show up in the journal before it is raised again.
+	announcePatience = 30 * time.Second
 	// logSlack lets the log outgrow its limit a little, so that trimming works in batches.
 	logSlack = 50
 )
@@ -143,14 +147,16 @@ func (t *term) trim(ctx context.Context) {
 	}
 }
 
-// announcer raises webhook.disabled events: at once, and later those that a crash or an absent store held up.
+// announcer raises webhook.disabled events: at once, and again those that a crash or an absent store swallowed. An
+// event counts as raised when the dispatcher finds it in the journal.
 func (t *term) announcer(ctx context.Context) {
 	ticker := time.NewTicker(announceInterval)
 	defer ticker.Stop()
+	raised := map[string]time.Time{}
 	for {
 		for _, ep := range t.w.ledger.live() {
 			if ep.Announce {
-				t.announce(ctx, ep)
+				t.announce(ctx, &ep, raised)
 			}
 		}
 		select {
@@ -162,20 +168,29 @@ func (t *term) announcer(ctx context.Context) {
 	}
 }
 
-// announce raises webhook.disabled, then notes that it is done. A crash in between raises it again under the same id.
-func (t *term) announce(ctx context.Context, ep endpoint) {
-	if err := t.w.opts.Events.Raise(ctx, ep.disabledEvent(t.fence.Epoch)); err != nil {
+func (t *term) announce(ctx context.Context, ep *endpoint, raised map[string]time.Time) {
+	event := ep.disabledEvent(t.fence.Epoch)
+	if at, ok := raised[event.ID]; ok && time.Since(at) < announcePatience {
+		return
+	}
+	if err := t.w.opts.Events.Raise(ctx, event); err != nil {
 		if ctx.Err() == nil {
 			t.w.log.WarnContext(ctx, "event not raised, will be tried again", "webhook_id", ep.ID, "error", err)
 		}
 		return
 	}
-	_, err := t.w.changeEndpoint(ctx, &t.fence, ep.ID, func(current *endpoint) (bool, error) {
-		done := current.Announce && current.DisabledAt.Equal(ep.DisabledAt)
-		current.Announce = current.Announce && !done
+	raised[event.ID] = time.Now()
+}
+
+// announced notes that the journal holds a webhook.disabled event. Failing that, the event is raised again under the
+// same id.
+func (t *term) announced(ctx context.Context, event *coordination.Event) {
+	_, err := t.w.changeEndpoint(ctx, &t.fence, event.Data.WebhookID, func(ep *endpoint) (bool, error) {
+		done := ep.Announce && ep.disabledEvent(0).ID == event.ID
+		ep.Announce = ep.Announce && !done
 		return done, nil
 	})
-	if err != nil && ctx.Err() == nil {
-		t.w.log.WarnContext(ctx, "raised event not noted, it will be raised again", "webhook_id", ep.ID, "error", err)
+	if err != nil && !errors.Is(err, coordination.ErrNotFound) && ctx.Err() == nil {
+		t.w.log.WarnContext(ctx, "raised event not noted, it will be raised again", "webhook_id", event.Data.WebhookID, "error", err)
 	}
 }

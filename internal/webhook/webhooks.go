@@ -88,13 +88,14 @@ func (w *Webhooks) Stop(ctx context.Context) error {
 	}
 }
 
-// CursorFloor is the newest journal position that needs no dispatching any more: events up to it may leave the journal.
-// It is zero, which lets none go, until this replica has dispatched as leader.
+// CursorFloor is a lower bound of the journal positions that are still needed: events before it are dispatched and may
+// leave the journal. Until this replica has read the cursor as leader it is the first position there can be, so that
+// none may.
 func (w *Webhooks) CursorFloor() service.Position {
 	if p := w.floor.Load(); p != nil {
 		return *p
 	}
-	return service.Position{}
+	return service.Position{Revision: 1}
 }
 
 // Pending is the number of deliveries that are due or waiting, of all endpoints.
