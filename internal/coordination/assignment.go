@@ -57,6 +57,9 @@ func (c *Core) ApplyAssignment(now time.Time, rec AssignmentRecord) *Output {
 		if rec.Revision <= held.Revision {
 			return out
 		}
+		if toldStage(held.Told) > toldStage(rec.Told) {
+			rec.Told = held.Told
+		}
 		c.dropTarget(held)
 	}
 	a := &assignment{AssignmentRecord: rec}
@@ -117,17 +120,27 @@ func (c *Core) PendingFor(k PeerKey) []AssignmentRecord {
 	return recs
 }
 
-// PlanDelivered returns the records of a peer's assignments that are handed out for the first time.
-func (c *Core) PlanDelivered(now time.Time, k PeerKey) []AssignmentRecord {
-	var recs []AssignmentRecord
+// NotDelivered names a peer's assignments that were never handed out.
+func (c *Core) NotDelivered(k PeerKey) []string {
+	var ids []string
 	for _, a := range c.targets[k] {
 		if a.State == AssignmentPending {
-			rec := a.AssignmentRecord
-			rec.State, rec.DeliveredAt = AssignmentDelivered, now
-			recs = append(recs, rec)
+			ids = append(ids, a.ID)
 		}
 	}
-	return recs
+	return ids
+}
+
+// PlanDelivered returns the record of an assignment that was handed out for the first time; false when there
+// is nothing left to say of it.
+func (c *Core) PlanDelivered(now time.Time, id string) (AssignmentRecord, bool) {
+	a := c.assignments[id]
+	if a == nil || a.State != AssignmentPending {
+		return AssignmentRecord{}, false
+	}
+	rec := a.AssignmentRecord
+	rec.State, rec.DeliveredAt = AssignmentDelivered, now
+	return rec, true
 }
 
 // moveAssignment draws the leader's conclusions about one assignment.
@@ -141,7 +154,9 @@ func (c *Core) moveAssignment(a *assignment, now time.Time) {
 		}
 	}
 	if a.open() {
-		c.due.arm(a, a.ExpiresAt)
+		if a.ExpiresAt.After(now) {
+			c.due.arm(a, a.ExpiresAt)
+		}
 	} else {
 		c.dropTarget(a)
 	}
@@ -149,7 +164,7 @@ func (c *Core) moveAssignment(a *assignment, now time.Time) {
 }
 
 func (a *assignment) fire(c *Core, now time.Time) {
-	if c.leading || now.Before(a.ExpiresAt) {
+	if c.assignments[a.ID] == a { // not replaced meanwhile
 		c.moveAssignment(a, now)
 	}
 }
@@ -180,17 +195,24 @@ func (c *Core) coveredByTarget(a *assignment) bool {
 	return true
 }
 
-// assignmentStages are the states that have an event, in the order of a life. A covered assignment counts
-// as acknowledged: the target does what it was asked to.
-var assignmentStages = []struct {
+type assignmentStage struct {
 	state AssignmentState
 	event EventType
-}{
+}
+
+// assignmentStages are the states that have an event, in the order of a life. A covered assignment counts
+// as acknowledged: the target does what it was asked to.
+var assignmentStages = []assignmentStage{
 	{AssignmentPending, EventAssignmentCreated},
 	{AssignmentDelivered, EventAssignmentDelivered},
 	{AssignmentAcknowledged, EventAssignmentAcknowledged},
 	{AssignmentCovered, EventAssignmentAcknowledged},
 	{AssignmentExpired, EventAssignmentExpired},
+}
+
+// toldStage orders the states that were told.
+func toldStage(s AssignmentState) int {
+	return slices.IndexFunc(assignmentStages, func(st assignmentStage) bool { return st.state == s })
 }
 
 // tellAssignment raises the events of the stages that were reached and not told.

@@ -190,6 +190,7 @@ func (c *Core) ApplyClaim(now time.Time, rec ClaimRecord) *Output {
 		return out
 	}
 	if s.claim != nil {
+		rec.Told = rec.Told || (s.claim.Told && s.claim.ID == rec.ID)
 		c.unlinkClaim(s.claim)
 	}
 	cl := &claim{ClaimRecord: rec, sub: s, appliedAt: now}
@@ -288,7 +289,11 @@ func (c *Core) holderGone(cl *claim, now time.Time) bool {
 	return true
 }
 
-func (cl *claim) fire(c *Core, now time.Time) { c.moveClaim(cl, now) }
+func (cl *claim) fire(c *Core, now time.Time) {
+	if cl.sub.claim == cl { // not replaced meanwhile
+		c.moveClaim(cl, now)
+	}
+}
 
 func (c *Core) tellClaim(cl *claim, now time.Time) {
 	if cl.Told {

@@ -93,7 +93,9 @@ func (s *Service) writeConclusions(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	more = s.pending.conclusionsPending()
+	s.inFlight = batch.facts()
 	s.mu.Unlock()
+	defer s.landed()
 	if len(batch.txn.Puts)+len(batch.txn.Deletes) == 0 {
 		return more, nil
 	}
@@ -104,14 +106,31 @@ func (s *Service) writeConclusions(ctx context.Context) (more bool, err error) {
 		return more, nil
 	case errors.Is(err, ErrFenced):
 		s.log.Warn("conclusions dropped: leadership lost", "events", len(batch.taken.events))
+		s.landed()
 		return false, s.fenced(ctx, batch.taken)
 	case errors.Is(err, ErrConflict):
+		s.landed()
 		s.putBack(batch.taken)
 		return true, s.catchUpAll(ctx, batch.txn.Checks)
 	default:
 		s.putBack(batch.taken)
 		return false, fmt.Errorf("commit conclusions: %w", err)
 	}
+}
+
+// facts are the keys whose revision the batch depends on.
+func (b *conclusions) facts() map[string]struct{} {
+	keys := make(map[string]struct{}, len(b.txn.Checks))
+	for _, c := range b.txn.Checks {
+		keys[c.Key] = struct{}{}
+	}
+	return keys
+}
+
+func (s *Service) landed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inFlight = nil
 }
 
 func (s *Service) putBack(taken pending) {
@@ -275,20 +294,31 @@ func (s *Service) logEvent(e *coordination.Event) {
 // writeHandedOut commits that assignments reached their target.
 func (s *Service) writeHandedOut(ctx context.Context) error {
 	s.lock()
-	recs := s.pending.handedOut
+	ids := s.pending.handedOut
 	s.pending.handedOut = nil
 	s.mu.Unlock()
-	for i, rec := range recs {
-		err := s.commitAssignment(ctx, rec)
-		switch {
-		case err == nil, errors.Is(err, ErrConflict):
-			// A lost race means that it moved on: the next heartbeat plans anew.
-		default:
-			s.putBack(pending{handedOut: recs[i:]})
+	for i, id := range ids {
+		if err := s.commitDelivered(ctx, id); err != nil {
+			s.putBack(pending{handedOut: ids[i:]})
 			return fmt.Errorf("commit delivered assignments: %w", err)
 		}
 	}
 	return nil
+}
+
+func (s *Service) commitDelivered(ctx context.Context, id string) error {
+	for range maxRaces {
+		now := s.lock()
+		rec, due := s.core.PlanDelivered(now, id)
+		s.mu.Unlock()
+		if !due {
+			return nil
+		}
+		if err := s.commitAssignment(ctx, rec); !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	return ErrConflict
 }
 
 // flushRoster writes new peers and changed subscriptions, in batches.

@@ -76,7 +76,7 @@ func (s *Service) reply(now time.Time, k coordination.PeerKey, res coordination.
 	for _, c := range s.core.ClaimsOf(k) {
 		reply.Claims = append(reply.Claims, claimOf(c))
 	}
-	if handOut := s.core.PlanDelivered(now, k); len(handOut) > 0 {
+	if handOut := s.core.NotDelivered(k); len(handOut) > 0 {
 		s.pending.handedOut = append(s.pending.handedOut, handOut...)
 		s.wake()
 	}

@@ -21,8 +21,8 @@ type pending struct {
 	assignments map[string]struct{}
 	// dismissals are facts that the core has taken up.
 	dismissals map[string]struct{}
-	// handedOut are assignments given to their target for the first time: facts.
-	handedOut []coordination.AssignmentRecord
+	// handedOut are assignments given to their target for the first time: facts to come.
+	handedOut []string
 }
 
 func newPending() pending {

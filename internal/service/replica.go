@@ -150,7 +150,12 @@ func applyAs[T any](s *Service, rec Record, input func(time.Time, T) *coordinati
 	if err != nil {
 		return err
 	}
-	s.with(func(now time.Time) *coordination.Output { return input(now, v) })
+	s.with(func(now time.Time) *coordination.Output {
+		if _, ahead := s.inFlight[rec.Key]; ahead {
+			return &coordination.Output{}
+		}
+		return input(now, v)
+	})
 	return nil
 }
 

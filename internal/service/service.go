@@ -28,6 +28,8 @@ type Service struct {
 	leading bool
 	fence   Fence
 	nextSeq uint64 // of the next journal record, while leading
+	// inFlight are the facts that the committer is moving on: the core is ahead of what the watch tells of them.
+	inFlight map[string]struct{}
 	past    queue[coordination.EpisodeKey]
 	ended   queue[string] // assignments
 	// removed are the removal facts concluded already, by revision: the watch tells them again.

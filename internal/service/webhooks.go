@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ErrWebhookDisabled: the webhook takes no deliveries until it is enabled again (HTTP 409).
+// ErrWebhookDisabled says that the webhook takes no deliveries until it is enabled again (HTTP 409).
 var ErrWebhookDisabled = errors.New("webhook is disabled")
 
 // Webhooks is what the API and the dashboard call to manage webhook endpoints and to read their delivery log. Any
