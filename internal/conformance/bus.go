@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -241,7 +242,7 @@ func messagesArriveAsTheyWereSent(t *testing.T, b BusBackend) {
 		case call.shutdown != nil:
 			got := *call.shutdown
 			if got.Key() != n.Key() || got.Intent != n.Intent || !got.InitiatedAt.Equal(n.InitiatedAt) || !got.ExpectedCompletionAt.Equal(n.ExpectedCompletionAt) ||
-				!slices.Equal(got.Subscriptions, n.Subscriptions) || got.InFlightCount != 7 || string(got.Metadata) != string(n.Metadata) || got.Incarnation != "pod-1" {
+				!slices.Equal(got.Subscriptions, n.Subscriptions) || got.InFlightCount != 7 || !bytes.Equal(got.Metadata, n.Metadata) || got.Incarnation != "pod-1" {
 				t.Errorf("the shutdown %+v arrived as %+v", n, got)
 			}
 		default:

@@ -1,10 +1,12 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -201,7 +203,7 @@ func ofManyRacersOneWins(t *testing.T, b StoreBackend) {
 				t.Fatalf("round %d: racer %d got %v beside the winner %d, want ErrConflict", round, i, err, winner)
 			}
 		}
-		revision = wantValue(t, b.Store, "claim", fmt.Sprint(winner)).Revision
+		revision = wantValue(t, b.Store, "claim", strconv.Itoa(winner)).Revision
 	}
 }
 
@@ -239,7 +241,7 @@ func noIncrementIsLost(t *testing.T, b StoreBackend) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	wantValue(t, b.Store, "token", fmt.Sprint(goroutines*each))
+	wantValue(t, b.Store, "token", strconv.Itoa(goroutines*each))
 }
 
 func aStaleCheckConflicts(t *testing.T, b StoreBackend) {
@@ -273,7 +275,7 @@ func revisionsOnlyGrow(t *testing.T, b StoreBackend) {
 		errs := race(8, func(i int) error {
 			last := floor
 			for n := range 5 {
-				revision, err := s.Commit(t.Context(), puts(fmt.Sprintf("k%d", i), fmt.Sprint(n)))
+				revision, err := s.Commit(t.Context(), puts(fmt.Sprintf("k%d", i), strconv.Itoa(n)))
 				if err != nil {
 					return err
 				}
@@ -352,7 +354,7 @@ func readersNeverSeeHalfATransaction(t *testing.T, b StoreBackend) {
 	}()
 	for {
 		records, revision := list(t, b.Store, "pair/")
-		if len(records) != 2 || string(records[0].Value) != string(records[1].Value) || records[0].Revision != records[1].Revision {
+		if len(records) != 2 || !bytes.Equal(records[0].Value, records[1].Value) || records[0].Revision != records[1].Revision {
 			t.Fatalf("as of %d the pair reads %+v", revision, records)
 		}
 		if records[0].Revision > revision {
@@ -488,7 +490,7 @@ func aLargeValueIsKept(t *testing.T, b StoreBackend) {
 		value[i] = byte(i * 31)
 	}
 	commit(t, b.Store, service.Txn{Puts: []service.Put{{Key: "large", Value: value}, {Key: "small", Value: []byte("s")}}})
-	if record, err := b.Store.Get(t.Context(), "large"); err != nil || string(record.Value) != string(value) {
+	if record, err := b.Store.Get(t.Context(), "large"); err != nil || !bytes.Equal(record.Value, value) {
 		t.Fatalf("a value of %d bytes came back as %d bytes (%v)", len(value), len(record.Value), err)
 	}
 	wantValue(t, b.Store, "small", "s")

@@ -26,9 +26,9 @@ const (
 const lockRetry = 20 * time.Millisecond
 
 var (
-	// ErrInUse: another process has the data directory open.
+	// ErrInUse means that another process has the data directory open.
 	ErrInUse = errors.New("data directory is in use")
-	// ErrMissing: the directory was initialised, but its database is gone.
+	// ErrMissing means that the directory was initialised, but its database is gone.
 	ErrMissing = errors.New("database is missing")
 )
 

@@ -47,7 +47,7 @@ var _ service.Store = (*Store)(nil)
 type durability struct {
 	txid int
 	// poisoned: a sync failed, nothing will become durable any more, readers need not wait for it.
-	poisoned error
+	poisoned bool
 	settled  chan struct{}
 }
 
@@ -91,7 +91,7 @@ func verifyDatabase(path string) (state, error) {
 	if err != nil {
 		return state{}, fmt.Errorf("open the database: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
 	if err != nil {
 		return state{}, fmt.Errorf("open the database: %w", err)
@@ -142,7 +142,7 @@ func startStore(dir directory, db *bolt.DB, current state, options StoreOptions)
 		history: newHistory(current.revision, options.HistoryTxns, options.HistoryBytes),
 	}
 	s.durable.Store(&durability{settled: make(chan struct{})})
-	s.settle(lastTxid(db), nil)
+	s.settle(lastTxid(db), false)
 	s.setHealth(true, "")
 	s.close = sync.OnceValue(s.shutDown)
 	s.writer.Go(func() { s.runWriter(current) })
@@ -255,7 +255,7 @@ func (s *Store) view(ctx context.Context, fn func(*bolt.Tx) error) (err error) {
 func (s *Store) awaitDurable(ctx context.Context, txid int) error {
 	for {
 		d := s.durable.Load()
-		if txid <= d.txid || d.poisoned != nil {
+		if txid <= d.txid || d.poisoned {
 			return nil
 		}
 		select {
@@ -267,7 +267,7 @@ func (s *Store) awaitDurable(ctx context.Context, txid int) error {
 }
 
 // settle publishes the newest durable transaction. Only the writer (and the start) calls it.
-func (s *Store) settle(txid int, poisoned error) {
+func (s *Store) settle(txid int, poisoned bool) {
 	previous := s.durable.Swap(&durability{txid: txid, poisoned: poisoned, settled: make(chan struct{})})
 	close(previous.settled)
 }
@@ -311,7 +311,7 @@ func CheckStore(ctx context.Context, dir string, timeout time.Duration) (StoreCh
 	if err != nil {
 		return StoreCheck{}, err
 	}
-	defer d.close()
+	defer func() { _ = d.close() }()
 	current, err := verifyDatabase(d.database())
 	if err != nil {
 		return StoreCheck{}, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -135,7 +136,7 @@ func (s *Store) runWriter(current state) {
 		case r := <-s.queue:
 			w.commitBatch(w.gather(r))
 		case <-s.closing:
-			w.refuseRest()
+			w.commitRest()
 			return
 		}
 	}
@@ -169,8 +170,8 @@ func (w *writer) gather(first *request) []*request {
 	}
 }
 
-// refuseRest answers what slipped into the queue while the store closed.
-func (w *writer) refuseRest() {
+// commitRest takes what slipped into the queue while the store closed.
+func (w *writer) commitRest() {
 	for {
 		select {
 		case r := <-w.store.queue:
@@ -242,7 +243,7 @@ func (w *writer) publish(batch []*request, txid int) {
 		}
 	}
 	w.store.history.append(changes)
-	w.store.settle(txid, nil)
+	w.store.settle(txid, false)
 	w.store.setHealth(true, "")
 }
 
@@ -355,14 +356,20 @@ func rollBack(tx *bolt.Tx) (err error) {
 // commitFailed tells a write that was refused, which leaves the file as it was, from anything that leaves
 // its state unknown.
 func (w *writer) commitFailed(err error, tx *bolt.Tx) error {
-	var refused *fs.PathError
-	if !errors.As(err, &refused) || refused.Op != "write" {
+	if !writeRefused(err) {
 		return errors.Join(w.poison(err), rollBack(tx))
 	}
-	reason := "writing to " + w.store.dir.database() + " failed (" + refused.Err.Error() + "); free some space or mend the disk"
+	reason := "writing to " + w.store.dir.database() + " failed (" + err.Error() + "); free some space or mend the disk"
 	w.store.setHealth(false, reason)
 	w.store.options.Logger.Error("store write failed", "error", err)
 	return fmt.Errorf("%s: %w", reason, service.ErrUnavailable)
+}
+
+// writeRefused: the file could not grow or a page could not be written, which bbolt undoes. It reports the first as
+// text only.
+func writeRefused(err error) bool {
+	var refused *fs.PathError
+	return (errors.As(err, &refused) && refused.Op == "write") || strings.HasPrefix(err.Error(), "file resize error")
 }
 
 // poison ends writing for the life of this process: after a failed sync the kernel may drop the pages and report
@@ -370,7 +377,7 @@ func (w *writer) commitFailed(err error, tx *bolt.Tx) error {
 func (w *writer) poison(err error) error {
 	reason := "writing to " + w.store.dir.database() + " failed (" + err.Error() + "), no more writes are accepted; check the disk and restart"
 	w.poisoned = fmt.Errorf("%s: %w", reason, service.ErrUnavailable)
-	w.store.settle(w.store.durable.Load().txid, w.poisoned)
+	w.store.settle(w.store.durable.Load().txid, true)
 	w.store.setHealth(false, reason)
 	w.store.options.Logger.Error("store poisoned", "error", err)
 	return w.poisoned
