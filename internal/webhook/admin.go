@@ -165,28 +165,35 @@ func (w *Webhooks) patch(ctx context.Context, ep *endpoint, req *service.Webhook
 
 // Delete removes an endpoint; the leader removes its delivery log.
 func (w *Webhooks) Delete(ctx context.Context, id string) error {
+	committed, err := w.deleteEndpoint(ctx, id)
+	if err != nil {
+		return err
+	}
+	w.log.InfoContext(ctx, "webhook deleted", "webhook_id", id)
+	ctx, cancel := context.WithTimeout(ctx, indexPatience)
+	defer cancel()
+	_ = w.ledger.await(ctx, keyWebhook, committed) // it is deleted; lists may show it a moment longer
+	return nil
+}
+
+func (w *Webhooks) deleteEndpoint(ctx context.Context, id string) (revision uint64, err error) {
 	for range changeTries {
-		ep, revision, err := w.readEndpoint(ctx, id)
-		if err != nil {
-			return err
+		ep, at, missing := w.readEndpoint(ctx, id)
+		if missing != nil {
+			return 0, missing
 		}
-		committed, err := w.opts.Store.Commit(ctx, service.Txn{
-			Checks:  []service.Check{{Key: ep.key(), Revision: revision}},
+		revision, err = w.opts.Store.Commit(ctx, service.Txn{
+			Checks:  []service.Check{{Key: ep.key(), Revision: at}},
 			Deletes: []string{ep.key()},
 		})
-		if errors.Is(err, service.ErrConflict) {
-			continue
+		if err == nil {
+			return revision, nil
 		}
-		if err != nil {
-			return fmt.Errorf("delete webhook: %w", err)
+		if !errors.Is(err, service.ErrConflict) {
+			break
 		}
-		w.log.InfoContext(ctx, "webhook deleted", "webhook_id", id)
-		waitCtx, cancel := context.WithTimeout(ctx, indexPatience)
-		defer cancel()
-		_ = w.ledger.await(waitCtx, keyWebhook, committed) // it is deleted; lists may show it a moment longer
-		return nil
 	}
-	return fmt.Errorf("delete webhook: %w", service.ErrConflict)
+	return 0, fmt.Errorf("delete webhook: %w", err)
 }
 
 // Test queues a webhook.test event.

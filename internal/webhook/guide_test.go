@@ -74,11 +74,11 @@ func runGuide(t *testing.T, files map[string]string, command ...string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	cases := guideCases(t)
-	input, err := json.Marshal(cases)
+	input, err := json.Marshal(cases) //nolint:gosec // made-up secrets for a snippet to check
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the test's own program
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = dir
 	cmd.Stdin = strings.NewReader(string(input))
 	var stderr strings.Builder

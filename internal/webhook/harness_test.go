@@ -481,6 +481,7 @@ func statuses(codes ...int) func(int, http.ResponseWriter, *http.Request) {
 
 // hang answers nothing until the client gives up.
 func hang(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
 func parsePrefixes(list ...string) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for _, s := range list {

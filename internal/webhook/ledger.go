@@ -97,27 +97,28 @@ func newLedger() *ledger {
 
 // follow keeps one prefix of the index up to date until ctx ends.
 func (l *ledger) follow(ctx context.Context, store service.Store, prefix string, retry func(context.Context, error) error) error {
-	for {
-		revision, err := l.load(ctx, store, prefix)
-		for err == nil && ctx.Err() == nil {
-			err = store.Watch(ctx, prefix, revision, func(c service.Changes) error {
-				if err := l.apply(prefix, c); err != nil {
-					return err
-				}
-				revision = c.Revision
-				return nil
-			})
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
+	for ctx.Err() == nil {
+		err := l.followOnce(ctx, store, prefix)
 		if errors.Is(err, service.ErrCorrupt) {
 			return fmt.Errorf("follow %s: %w", prefix, err)
 		}
-		if err := retry(ctx, err); err != nil {
-			return nil //nolint:nilerr // retry fails when ctx has ended
-		}
+		_ = retry(ctx, err) // fails when ctx has ended
 	}
+	return nil
+}
+
+func (l *ledger) followOnce(ctx context.Context, store service.Store, prefix string) error {
+	revision, err := l.load(ctx, store, prefix)
+	for err == nil && ctx.Err() == nil {
+		err = store.Watch(ctx, prefix, revision, func(c service.Changes) error {
+			if err := l.apply(prefix, c); err != nil {
+				return err
+			}
+			revision = c.Revision
+			return nil
+		})
+	}
+	return err
 }
 
 // load replaces a prefix by the store's list, as of the revision it returns.

@@ -123,14 +123,14 @@ func (t *term) endpointAfter(ctx context.Context, d *delivery, v verdict, txn *s
 // report tells logs, metrics and journal what a committed attempt led to.
 func (t *term) report(ctx context.Context, d *delivery, a attempt, ep *endpoint, endpointChanged bool) {
 	t.w.opts.Metrics.QueueDepth(t.w.ledger.totalPending())
-	switch {
-	case d.Status == service.DeliveryDelivered:
+	switch d.Status {
+	case service.DeliveryDelivered:
 		t.w.log.DebugContext(ctx, "webhook delivered", "webhook_id", d.WebhookID, "delivery_id", d.ID, "attempts", d.AttemptCount)
-	case d.Status == service.DeliveryDead:
+	case service.DeliveryDead:
 		t.w.opts.Metrics.Dropped(DropReason(d.Cause))
 		t.w.log.WarnContext(ctx, "webhook delivery given up", "webhook_id", d.WebhookID, "delivery_id", d.ID,
 			"cause", string(d.Cause), "attempts", d.AttemptCount, "error", a.Error)
-	default:
+	case service.DeliveryPending:
 		t.w.log.DebugContext(ctx, "webhook attempt failed", "webhook_id", d.WebhookID, "delivery_id", d.ID,
 			"attempts", d.AttemptCount, "error", a.Error, "next_attempt_at", d.NextAttemptAt)
 	}

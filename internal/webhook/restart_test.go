@@ -107,7 +107,7 @@ func TestAttemptsAndRetryTimesSurviveARestart(t *testing.T) {
 // Whatever the instant: every event arrives, under one id, and none is enqueued twice.
 func TestKilledAtRandomInstants(t *testing.T) {
 	t.Parallel()
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that can be repeated
+	random := rand.New(rand.NewPCG(1, 2))
 	rc := newReceiver(t, statuses(200, 500, 200, 200, 500, 200))
 	r := newRig(t, func(o *Options) { o.StopGrace, o.MaxTxnOperations = time.Millisecond, 5 })
 	hooks := make([]service.Webhook, 5)
@@ -221,7 +221,8 @@ func TestEventWithMoreDeliveriesThanATransaction(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(txn.Checks) == 1 && txn.Checks[0].Key == keyCursor {
-			if commits++; commits == 3 {
+			commits++
+			if commits == 3 {
 				return service.ErrUnavailable
 			}
 		}

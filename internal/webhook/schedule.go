@@ -17,7 +17,7 @@ func nextAttempt(now time.Time, failed int, schedule []time.Duration, retryAfter
 	if failed < 1 || failed > len(schedule) {
 		return time.Time{}, false
 	}
-	wait := max(schedule[failed-1], retryAfter)
+	wait := max(schedule[failed-1], retryAfter) //nolint:gosec // the index is checked above
 	return now.Add(wait + time.Duration(random*jitterShare*float64(wait))), true
 }
 

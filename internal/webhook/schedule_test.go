@@ -45,17 +45,17 @@ func TestParseRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 	for header, want := range map[string]time.Duration{
-		"":                              0,
-		"0":                             0,
-		" 120 ":                         2 * time.Minute,
-		"3601":                          time.Hour,
-		"99999999999999999999":          time.Hour,
-		"-5":                            0,
-		"1.5":                           0,
-		"soon":                          0,
-		"Tue, 01 Dec 2026 12:00:30 GMT": 30 * time.Second,
-		"Tue, 01 Dec 2026 11:00:00 GMT": 0,
-		"Tue, 01 Dec 2099 12:00:00 GMT": time.Hour,
+		"":                                0,
+		"0":                               0,
+		" 120 ":                           2 * time.Minute,
+		"3601":                            time.Hour,
+		"99999999999999999999":            time.Hour,
+		"-5":                              0,
+		"1.5":                             0,
+		"soon":                            0,
+		"Tue, 01 Dec 2026 12:00:30 GMT":   30 * time.Second,
+		"Tue, 01 Dec 2026 11:00:00 GMT":   0,
+		"Tue, 01 Dec 2099 12:00:00 GMT":   time.Hour,
 		"Tuesday, 01-Dec-26 12:01:00 GMT": time.Minute,
 	} {
 		assert.Equal(t, want, parseRetryAfter(header, now, time.Hour), "Retry-After: %q", header)
@@ -93,12 +93,18 @@ func TestEndpointIsDisabledAfterFiveDaysOfFailures(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"failing all the time": {
-			{0, false, true}, {40 * time.Hour, false, true}, {80 * time.Hour, false, true},
-			{fiveDays - 1, false, true}, {fiveDays, false, false},
+			{0, false, true},
+			{40 * time.Hour, false, true},
+			{80 * time.Hour, false, true},
+			{fiveDays - 1, false, true},
+			{fiveDays, false, false},
 		},
 		"one success in between": {
-			{0, false, true}, {40 * time.Hour, false, true}, {80 * time.Hour, true, true},
-			{fiveDays, false, true}, {fiveDays + 40*time.Hour, false, true},
+			{0, false, true},
+			{40 * time.Hour, false, true},
+			{80 * time.Hour, true, true},
+			{fiveDays, false, true},
+			{fiveDays + 40*time.Hour, false, true},
 		},
 		"two failures long apart": {{0, false, true}, {10 * fiveDays, false, true}},
 	} {
@@ -117,7 +123,7 @@ func TestEndpointIsDisabledAfterFiveDaysOfFailures(t *testing.T) {
 
 func TestDisabledEventKeepsItsID(t *testing.T) {
 	t.Parallel()
-	ep := endpoint{ID: "wh_1", URL: "https://u:p@h/x?token=1"}
+	ep := endpoint{ID: "wh_1", URL: "https://u:p@h/x?token=1"} //nolint:gosec // made up
 	at := time.Date(2026, 12, 1, 12, 0, 0, 5, time.FixedZone("x", 3600))
 	ep.disable(at, reasonGone, true)
 	first := ep.disabledEvent(3)

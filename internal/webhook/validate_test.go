@@ -76,7 +76,7 @@ func TestRegistrationRefusesWhatCannotWork(t *testing.T) {
 		"groups":            {service.WebhookCreate{URL: "http://good.internal/", Groups: []string{"a", "", "b\n", "\xff", long}}, []string{"/groups/1", "/groups/2", "/groups/3", "/groups/4"}},
 		"description":       {service.WebhookCreate{URL: "http://good.internal/", Description: "a\x00"}, []string{"/description"}},
 		"secret too short":  {service.WebhookCreate{URL: "http://good.internal/", Secret: "whsec_AAAA"}, []string{"/secret"}},
-		"secret, no prefix": {service.WebhookCreate{URL: "http://good.internal/", Secret: "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, []string{"/secret"}},
+		"secret, no prefix": {service.WebhookCreate{URL: "http://good.internal/", Secret: strings.TrimPrefix(publicSecret, secretPrefix)}, []string{"/secret"}},
 		"headers": {
 			service.WebhookCreate{URL: "http://good.internal/", Headers: map[string]string{
 				"Host": "x", "content-length": "1", "Connection": "close", "Transfer-Encoding": "chunked", "TE": "x",
