@@ -5,22 +5,23 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io/fs"
 	"mime"
 	"net/http"
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/coordsvc/coordsvc/internal/web/views"
 )
 
-// asset is one static file, read once, with its compressed form.
+// asset is one static file, read once. zipped compresses it the first time that somebody asks; nil: not worth it.
 type asset struct {
-	body, zipped []byte
-	contentType  string
-	hash         string
+	body        []byte
+	zipped      func() []byte
+	contentType string
+	hash        string
 }
 
 type assets struct {
@@ -39,19 +40,27 @@ func loadAssets(files fs.FS, base string) (*assets, error) {
 		if err != nil {
 			return nil, err
 		}
-		zipped, err := compress(body)
-		if err != nil {
-			return nil, fmt.Errorf("compress %s: %w", name, err)
-		}
 		sum := sha256.Sum256(body)
-		a.byName[name] = asset{body: body, zipped: zipped, contentType: contentType(name), hash: hex.EncodeToString(sum[:8])}
+		a.byName[name] = asset{
+			body: body, contentType: contentType(name), hash: hex.EncodeToString(sum[:8]),
+			zipped: sync.OnceValue(func() []byte { return smaller(body) }),
+		}
 	}
 	return a, nil
 }
 
-func compress(body []byte) ([]byte, error) {
+// smaller is body compressed, or nil when that does not make it smaller.
+func smaller(body []byte) []byte {
+	zipped, err := compress(body, gzip.BestCompression)
+	if err != nil || len(zipped) >= len(body) {
+		return nil
+	}
+	return zipped
+}
+
+func compress(body []byte, level int) ([]byte, error) {
 	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	w, err := gzip.NewWriterLevel(&b, level)
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +120,11 @@ func (a *assets) serve(w http.ResponseWriter, r *http.Request, name string) bool
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	body, tag := f.body, `"`+f.hash+`"`
-	if len(f.zipped) < len(f.body) && acceptsGzip(r.Header.Get("Accept-Encoding")) {
-		body, tag = f.zipped, `"`+f.hash+`-gzip"`
-		h.Set("Content-Encoding", "gzip")
+	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
+		if zipped := f.zipped(); zipped != nil {
+			body, tag = zipped, `"`+f.hash+`-gzip"`
+			h.Set("Content-Encoding", "gzip")
+		}
 	}
 	h.Set("ETag", tag)
 	if matches(r.Header.Get("If-None-Match"), tag) {

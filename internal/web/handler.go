@@ -2,9 +2,11 @@ package web
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -78,28 +80,48 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, c temp
 		http.Error(w, "rendering failed", http.StatusInternalServerError)
 		return
 	}
-	sum := sha256.Sum256(b.Bytes())
-	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
+	s.send(w, r, status, b.Bytes())
+}
+
+// send compresses whole pages only: parts are fetched every second by every reader, and are small.
+func (s *site) send(w http.ResponseWriter, r *http.Request, status int, body []byte) {
+	sum := sha256.Sum256(body)
+	tag := hex.EncodeToString(sum[:16])
+	zip := !r.URL.Query().Has(paramPart) && acceptsGzip(r.Header.Get("Accept-Encoding"))
+	if zip {
+		tag += "-gzip"
+	}
+	tag = `"` + tag + `"`
 	h := w.Header()
 	h.Set("ETag", tag)
 	h.Set("Cache-Control", "private, no-cache")
-	h.Set("Vary", "Cookie")
+	h.Set("Vary", "Accept-Encoding, Cookie")
 	h.Set(headerNow, strconv.FormatInt(s.Now().UnixMilli(), 10))
 	if status == http.StatusOK && matches(r.Header.Get("If-None-Match"), tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	if zip {
+		if zipped, err := compress(body, gzip.BestSpeed); err == nil {
+			h.Set("Content-Encoding", "gzip")
+			body = zipped
+		}
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		// A reader that went away is no news.
-		_, _ = w.Write(b.Bytes())
+		_, _ = w.Write(body)
 	}
 }
 
-// fail renders an error page.
+// fail renders an error page, or a problem (RFC 9457) for a client that does not read HTML.
 func (s *site) fail(w http.ResponseWriter, r *http.Request, status int, title, text string) {
+	if !readsHTML(r) {
+		s.problem(w, r, status, title, text)
+		return
+	}
 	v := view{route: "/"}
 	page := s.page(r, v, s.Service.Summary(), title+" · coordsvc")
 	page.RefreshOn = false
@@ -118,5 +140,30 @@ func (s *site) failWith(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		s.Logger.Error("page failed", slog.String("path", r.URL.Path), slog.Any("error", err))
 		s.fail(w, r, http.StatusInternalServerError, "This page could not be made", "The service's log says why.")
+	}
+}
+
+func readsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+
+func (s *site) problem(w http.ResponseWriter, r *http.Request, status int, title, text string) {
+	body, err := json.Marshal(struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{"about:blank", title, status, text})
+	if err != nil {
+		s.Logger.Error("problem failed", slog.String("path", r.URL.Path), slog.Any("error", err))
+		http.Error(w, title, status)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		// A reader that went away is no news.
+		_, _ = w.Write(body)
 	}
 }

@@ -57,6 +57,7 @@ func (s *site) follow(parent context.Context, out *stream) error {
 	notices := make(chan service.Invalidation)
 	ended := make(chan error, 1)
 	go func() {
+		defer close(ended)
 		ended <- s.Service.Invalidations(ctx, func(i service.Invalidation) error {
 			select {
 			case notices <- i:
@@ -67,12 +68,9 @@ func (s *site) follow(parent context.Context, out *stream) error {
 		})
 	}()
 	// The feed must have let go before the handler returns.
-	var feed error
-	finished := false
 	defer func() {
 		cancel()
-		if !finished {
-			<-ended
+		for range ended { // until it is closed
 		}
 	}()
 
@@ -84,9 +82,8 @@ func (s *site) follow(parent context.Context, out *stream) error {
 			return nil
 		case <-s.Stopping:
 			return nil
-		case feed = <-ended:
-			finished = true
-			return feed
+		case err := <-ended:
+			return err
 		case <-ping.C:
 			if err := out.send(out.clock("ping")); err != nil {
 				return err

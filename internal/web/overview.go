@@ -42,7 +42,11 @@ func (s *site) overviewComponent(r *http.Request, v view) (templ.Component, erro
 	sum := s.Service.Summary()
 	switch part := r.URL.Query().Get(paramPart); part {
 	case "":
-		return s.overviewPage(r, v, sum)
+		o, err := s.overviewModel(r, v, sum)
+		return views.OverviewPage(o), err
+	case "body":
+		o, err := s.overviewModel(r, v, sum)
+		return views.BodyPart(o), err
 	case "header":
 		return views.HeaderPart(s.page(r, v, sum, productTitle)), nil
 	case "glance":
@@ -67,25 +71,23 @@ func unknownPart(part string) error {
 	}}
 }
 
-func (s *site) overviewPage(r *http.Request, v view, sum service.Summary) (templ.Component, error) {
+func (s *site) overviewModel(r *http.Request, v view, sum service.Summary) (views.Overview, error) {
 	o := views.Overview{
 		Page: s.page(r, v, sum, productTitle), Glance: s.glance(v, sum, productTitle), Filter: s.filter(v, sum),
 	}
 	if sum.TotalPeers == 0 && sum.OpenOrphans == 0 && v.group == "" && v.q == "" && v.status == "" {
-		o.Empty = &views.Empty{Curl: s.curl(r)}
-		return views.OverviewPage(o), nil
+		o.Empty = &views.Empty{Part: s.partURL(v, "body"), Curl: s.curl(r)}
+		return o, nil
 	}
 	var err error
 	if o.Peers, err = s.peers(v, sum); err != nil {
-		return nil, err
+		return o, err
 	}
 	if o.Orphans, err = s.orphans(v, sum, ""); err != nil {
-		return nil, err
+		return o, err
 	}
-	if o.Events, err = s.events(v, sum, ""); err != nil {
-		return nil, err
-	}
-	return views.OverviewPage(o), nil
+	o.Events, err = s.events(v, sum, "")
+	return o, err
 }
 
 // scope is what the counts cover: one group, or all.
@@ -126,7 +128,7 @@ func (s *site) glance(v view, sum service.Summary, title string) views.Glance {
 			g.Tiles[len(g.Tiles)-1].Note = grouped(c.overdue) + " overdue"
 		}
 	}
-	orphans := tile("orphans", "Orphans", c.orphans, "#part-orphans", false)
+	orphans := tile("orphan", "Orphans", c.orphans, "#part-orphans", false)
 	if sum.OpenClaims > 0 && v.group == "" {
 		orphans.Note = grouped(sum.OpenClaims) + " claimed"
 	}

@@ -56,6 +56,7 @@ func shown(here, total int) string {
 // byUrgency orders a page: orphaned, overdue, draining, stale, then by name.
 func byUrgency(a, b service.Peer) int {
 	return cmp.Or(
+		-cmp.Compare(min(a.OpenOrphans, 1), min(b.OpenOrphans, 1)),
 		cmp.Compare(urgency(&a), urgency(&b)),
 		cmp.Compare(a.Group, b.Group),
 		cmp.Compare(a.InstanceID, b.InstanceID),
@@ -64,16 +65,14 @@ func byUrgency(a, b service.Peer) int {
 
 func urgency(p *service.Peer) int {
 	switch {
-	case p.OpenOrphans > 0:
-		return 0
 	case p.Overdue:
-		return 1
+		return 0
 	case p.Status == coordination.StatusDraining:
-		return 2
+		return 1
 	case p.Status == coordination.StatusStale:
-		return 3
+		return 2
 	}
-	return 4
+	return 3
 }
 
 func (s *site) peerRow(v view, sum service.Summary, p *service.Peer) views.PeerRow {

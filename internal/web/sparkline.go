@@ -1,6 +1,7 @@
 package web
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,13 +10,13 @@ import (
 	"github.com/coordsvc/coordsvc/internal/web/views"
 )
 
-// The drawing: at most 32 bars, 3 units each, newest at the right; its height is the timeout, or the longest
-// interval when that is longer.
+// The drawing: at most 32 bars, 3 units each, newest at the right. Its height is the timeout; an interval beyond it
+// makes room for itself, up to half as much again, so that one long silence does not flatten all others.
 const (
 	sparkBars   = 32
-	sparkStep   = 3.0
+	sparkStep   = 3
 	sparkWidth  = sparkBars * sparkStep
-	sparkHeight = 18.0
+	sparkHeight = 18
 )
 
 func sparkline(intervals []time.Duration, timeout time.Duration) *views.Spark {
@@ -23,33 +24,47 @@ func sparkline(intervals []time.Duration, timeout time.Duration) *views.Spark {
 		return nil
 	}
 	intervals = intervals[max(0, len(intervals)-sparkBars):]
-	longest := slices.Max(intervals)
-	top := max(longest, timeout, time.Millisecond)
-	var ok, late strings.Builder
-	x := sparkWidth - sparkStep*float64(len(intervals)) + sparkStep/2
+	top := max(slices.Max(intervals), timeout, time.Millisecond)
+	if timeout > 0 {
+		top = min(top, timeout+timeout/2)
+	}
+	var ok, late bars
+	x := sparkWidth - sparkStep*len(intervals) + 1
 	for _, d := range intervals {
-		b := &ok
 		if timeout > 0 && d > timeout {
-			b = &late
+			late.add(x, height(d, top))
+		} else {
+			ok.add(x, height(d, top))
 		}
-		b.WriteString("M" + unit(x) + " 18V" + unit(min(height(d, top), sparkHeight-0.5)))
 		x += sparkStep
 	}
-	s := &views.Spark{Path: ok.String(), Late: late.String(), Width: unit(sparkWidth), Label: sparkText(intervals)}
+	s := &views.Spark{Path: ok.path.String(), Late: late.path.String(), Width: strconv.Itoa(sparkWidth), Label: sparkText(intervals)}
 	if timeout > 0 {
-		s.Limit = unit(max(height(timeout, top), 0.5))
+		s.Limit = strconv.FormatFloat(max(0.5, float64(sparkHeight-height(timeout, top))), 'f', -1, 64)
 	}
 	return s
 }
 
-// height is where a bar of d ends, from above.
-func height(d, top time.Duration) float64 {
-	return sparkHeight - sparkHeight*float64(d)/float64(top)
+// height is a bar's, in whole units: finer is not seen, and costs bytes in every row.
+func height(d, top time.Duration) int {
+	h := int(math.Round(sparkHeight * float64(d) / float64(top)))
+	return min(max(h, 1), sparkHeight)
 }
 
-// unit rounds to halves: finer is not seen, and costs bytes.
-func unit(f float64) string {
-	return strconv.FormatFloat(float64(int(f*2+0.5))/2, 'f', -1, 64)
+// bars is a path of vertical strokes, written relative to the last one.
+type bars struct {
+	path    strings.Builder
+	x, tall int
+}
+
+func (b *bars) add(x, h int) {
+	if b.path.Len() == 0 {
+		b.path.WriteString("M" + strconv.Itoa(x) + " " + strconv.Itoa(sparkHeight))
+	} else {
+		b.path.WriteString("m" + strconv.Itoa(x-b.x) + " " + strconv.Itoa(b.tall))
+	}
+	b.path.WriteString("v-" + strconv.Itoa(h))
+	b.x, b.tall = x, h
 }
 
 func sparkText(intervals []time.Duration) string {

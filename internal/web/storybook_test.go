@@ -2,11 +2,11 @@ package web
 
 import (
 	"flag"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +23,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *storybook != "" {
-		serveStories(*storybook)
+		panic(serveStories(*storybook))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -67,6 +67,7 @@ func get(t *testing.T, h http.Handler, path string, header ...string) *httptest.
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
 	r.Host = "127.0.0.1:8080"
+	r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -92,23 +93,24 @@ func TestEveryPageStateIsAsItsGolden(t *testing.T) {
 }
 
 // serveStories shows every state in a browser, with the real files: /<story>/ is its base path.
-func serveStories(addr string) {
+func serveStories(addr string) error {
 	mux := http.NewServeMux()
-	index := "<!DOCTYPE html><title>stories</title>"
+	var index strings.Builder
+	index.WriteString("<!DOCTYPE html><title>stories</title>")
 	for _, st := range stories {
 		h, err := New(Options{
 			Service: st.stage(), Now: func() time.Time { return now }, Version: "1.2.3", Identity: "coordsvc-0", BasePath: "/" + st.name,
 		})
 		if err != nil {
-			log.Fatal(err)
+			return err
 		}
 		mux.Handle("/"+st.name+"/", h)
-		index += "<p><a href='/" + st.name + st.path + "'>" + st.name + "</a>"
+		index.WriteString("<p><a href='/" + st.name + st.path + "'>" + st.name + "</a>")
 	}
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write([]byte(index))
+		_, _ = w.Write([]byte(index.String()))
 	})
 	srv := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	log.Fatal(srv.ListenAndServe())
+	return srv.ListenAndServe()
 }

@@ -62,6 +62,11 @@
     return Math.floor(seconds / 86400) + " d";
   }
 
+  // An age needs no seconds once it has minutes.
+  function aged(seconds) {
+    return seconds < 60 || seconds >= 3600 ? span(seconds) : Math.floor(seconds / 60) + " min";
+  }
+
   function put(el, text) {
     if (el.textContent !== text) el.textContent = text;
   }
@@ -73,7 +78,7 @@
       const t = at.getTime();
       if (Number.isNaN(t)) continue;
       if (el.hasAttribute("data-age")) {
-        put(el, span(Math.max(0, Math.floor((now - t) / 1000))));
+        put(el, aged(Math.max(0, Math.floor((now - t) / 1000))));
       } else if (el.hasAttribute("data-overdue")) {
         put(el, "overdue +" + span(Math.max(0, Math.floor((now - t) / 1000))));
       } else if (el.hasAttribute("data-deadline")) {

@@ -97,7 +97,7 @@ type Glance struct {
 
 // Tile is one count, linked to the list of what it counts.
 type Tile struct {
-	// Key is a status, "all" or "orphans"; it names icon and colour.
+	// Key is a status, "all" or "orphan"; it names icon and colour.
 	Key, Label string
 	Count      string
 	// Zero dims the tile.
@@ -258,6 +258,7 @@ type EventRow struct {
 
 // Empty is shown before the first heartbeat.
 type Empty struct {
+	Part string
 	Curl string
 }
 
