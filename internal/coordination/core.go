@@ -183,11 +183,23 @@ func (c *Core) peer(k PeerKey) *peer {
 
 // admit creates a peer, or says which limit forbids it.
 func (c *Core) admit(now time.Time, k PeerKey) (*peer, error) {
-	g := c.group(k.Group)
-	if c.peers >= c.cfg.MaxPeers || len(g.peers) >= c.cfg.MaxPeersPerGroup {
+	if c.full(k.Group) {
 		return nil, ErrLimit
 	}
 	return c.create(k, now), nil
+}
+
+// full reports whether a limit forbids one more peer in the group.
+func (c *Core) full(name string) bool {
+	g := c.groups[name]
+	return c.peers >= c.cfg.MaxPeers || (g != nil && len(g.peers) >= c.cfg.MaxPeersPerGroup)
+}
+
+// dropGroup frees a group that nothing hangs on any more: names come from outside.
+func (c *Core) dropGroup(g *group) {
+	if len(g.peers)+len(g.subs) == 0 && g.mass.record == (MassRecord{}) && c.groups[g.name] == g {
+		delete(c.groups, g.name)
+	}
 }
 
 func (c *Core) create(k PeerKey, firstSeen time.Time) *peer {

@@ -188,7 +188,7 @@ func (c *Core) tell(p *peer, now time.Time, t EventType, n uint64, from Status) 
 	}
 	if s := p.shutdown; s != nil {
 		inFlight := s.InFlightCount
-		d.Intent, d.Deadline, d.InFlightCount, d.Metadata = s.Intent, &s.Deadline, &inFlight, s.Metadata
+		d.Intent, d.Deadline, d.InFlightCount, d.Metadata = s.Intent, optional(s.Deadline), &inFlight, s.Metadata
 	}
 	c.raise(now, c.id(p, t, n), t, d)
 }

@@ -62,27 +62,36 @@ func (c *Core) beat(p *peer, now time.Time, hb *Heartbeat, a Arrival) Outcome {
 		outcome = OutcomeRejoined
 		c.rejoin(p, now)
 	}
-	var dropped []string
-	if newest && p.shutdown == nil {
-		dropped = c.setSubs(p, p.content.Subscriptions, now)
-	}
 	c.endIDConflict(p, now)
-	c.move(p, now)
-	for _, s := range dropped {
-		c.coverLost(p.group, s, now)
+	if newest && p.shutdown == nil {
+		c.moveTo(p, p.content.Subscriptions, now)
+	} else {
+		c.move(p, now, false)
 	}
 	return outcome
 }
 
-// move derives the status and draws the conclusions.
-func (c *Core) move(p *peer, now time.Time) {
-	c.derive(p, now)
+// moveTo gives the peer its effective subscriptions, then moves it.
+func (c *Core) moveTo(p *peer, subs []string, now time.Time) {
+	changed, dropped := c.setSubs(p, subs, now)
+	c.move(p, now, changed)
+	for _, s := range dropped {
+		c.coverLost(p.group, s, now)
+	}
+}
+
+// move derives the status and draws the conclusions; those about its subscriptions only where something about
+// them changed, so that a heartbeat that brings nothing new costs nothing per subscription.
+func (c *Core) move(p *peer, now time.Time, subsChanged bool) {
+	moved := c.derive(p, now)
 	c.conclude(p, now)
 	if p.status == StatusTerminated {
 		c.moveClaims(p, now)
 	}
 	c.arm(p, now)
-	c.settleCover(p, now)
+	if moved || subsChanged {
+		c.settleCover(p, now)
+	}
 }
 
 // waited reports whether the heartbeat waited in a queue longer than one timeout: it then says nothing about

@@ -123,10 +123,10 @@ func (c *Core) derive(p *peer, now time.Time) bool {
 	return true
 }
 
-// setSubs replaces the effective subscriptions and returns those that p dropped.
-func (c *Core) setSubs(p *peer, subs []string, now time.Time) (dropped []string) {
+// setSubs replaces the effective subscriptions; it reports whether they changed, and which p dropped.
+func (c *Core) setSubs(p *peer, subs []string, now time.Time) (changed bool, dropped []string) {
 	if slices.Equal(p.subs, subs) {
-		return nil
+		return false, nil
 	}
 	old := p.subs
 	p.subs = subs
@@ -142,7 +142,7 @@ func (c *Core) setSubs(p *peer, subs []string, now time.Time) (dropped []string)
 		}
 	}
 	c.out.Touched = true
-	return dropped
+	return true, dropped
 }
 
 // arm plans the peer's next look: whatever could change it next by the mere passing of time.
@@ -295,4 +295,5 @@ func (c *Core) dropDirect(p *peer, now time.Time) {
 	for _, s := range subs {
 		c.coverLost(p.group, s, now)
 	}
+	c.dropGroup(p.group)
 }

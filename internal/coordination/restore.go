@@ -84,9 +84,10 @@ func (c *Core) ApplyPeer(now time.Time, rec PeerRecord) *Output {
 		c.reserve(p, now)
 	}
 	if p.shutdown == nil {
-		c.setSubs(p, rec.Subscriptions, now)
+		c.moveTo(p, rec.Subscriptions, now)
+	} else {
+		c.move(p, now, false)
 	}
-	c.move(p, now)
 	return out
 }
 
@@ -114,7 +115,7 @@ func (c *Core) ApplyConclusion(now time.Time, rec ConclusionRecord) *Output {
 		p.finished = true
 	}
 	c.replaceEpisode(p, rec.Episode)
-	c.move(p, now)
+	c.move(p, now, true)
 	return out
 }
 

@@ -59,10 +59,10 @@ func (c *Core) PlanShutdown(now time.Time, n *Shutdown, entrance Entrance) (Shut
 	c.begin(now)
 	p := c.peer(n.Key())
 	if p == nil {
-		if c.peers >= c.cfg.MaxPeers || len(c.group(n.Group).peers) >= c.cfg.MaxPeersPerGroup {
+		if c.full(n.Group) {
 			return ShutdownPlan{}, ErrLimit
 		}
-		p = &peer{key: n.Key(), group: c.group(n.Group), firstSeen: now}
+		p = &peer{key: n.Key(), group: newGroup(n.Group, c.settings(n.Group)), firstSeen: now}
 	}
 	rec := p.newRecord(now, n)
 	plan := ShutdownPlan{Outcome: OutcomeAccepted, Record: rec, Base: p.shutdownRevision()}
@@ -194,12 +194,7 @@ func (c *Core) ApplyShutdown(now time.Time, rec *ShutdownRecord) *Output {
 	if rec.Incarnation != "" && rec.Incarnation != p.incarnation && !p.isSuperseded(rec.Incarnation) {
 		p.replaceIncarnation(rec.Incarnation, now, rec.InitiatedAt)
 	}
-	dropped := c.setSubs(p, rec.Subscriptions, now)
-	c.move(p, now)
-	for _, s := range dropped {
-		c.coverLost(p.group, s, now)
-	}
-	c.arm(p, now)
+	c.moveTo(p, rec.Subscriptions, now)
 	return out
 }
 
@@ -215,11 +210,7 @@ func (c *Core) applyClosed(p *peer, now time.Time, rec *ShutdownRecord) {
 		p.rejoins++
 	}
 	c.setOverdue(p, false)
-	dropped := c.setSubs(p, p.content.Subscriptions, now)
-	c.move(p, now)
-	for _, s := range dropped {
-		c.coverLost(p.group, s, now)
-	}
+	c.moveTo(p, p.content.Subscriptions, now)
 }
 
 // PlanCancel decides whether a drain can be cancelled, and returns the closed record to commit at Base.

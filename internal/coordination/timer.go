@@ -81,6 +81,9 @@ func (c *Core) advance(now time.Time) {
 			c.settle(now, moved)
 			return
 		case *peer:
+			if owner.removed() {
+				continue
+			}
 			if c.derive(owner, now) {
 				moved = append(moved, owner)
 			} else {
@@ -94,8 +97,10 @@ func (c *Core) advance(now time.Time) {
 
 // settle concludes for peers whose status moved in one sweep.
 func (c *Core) settle(now time.Time, moved []*peer) {
+	judged := map[*group]bool{}
 	for _, p := range moved {
-		if p.status == StatusStale {
+		if p.status == StatusStale && !judged[p.group] {
+			judged[p.group] = true
 			c.judgeMass(p.group, now)
 		}
 	}
