@@ -53,7 +53,7 @@ func (r *fileReader) fault(node *yaml.Node, format string, args ...any) {
 // the caller's to judge.
 func readConfigFile(path string) (configFile, []string) {
 	file := configFile{values: map[string]given{}, groups: map[string]map[string]given{}}
-	content, err := os.ReadFile(path) //nolint:gosec // reading the file that the operator names is the purpose
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return file, []string{fmt.Sprintf("--config: %v", err)}
 	}

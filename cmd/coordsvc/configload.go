@@ -13,9 +13,8 @@ import (
 
 // loaded is the configuration in force, and where each value came from.
 type loaded struct {
-	options  app.Options
-	origins  map[string]given // by the setting's name; absent: default
-	warnings []string
+	options app.Options
+	origins map[string]given // by the setting's name; absent: default
 }
 
 // configError lists everything that is wrong with the configuration, so that it can be put right in one go.
@@ -49,14 +48,14 @@ func (l *loader) load() (loaded, error) {
 		fromFlags[name] = given{text: text, from: fromFlag, as: "--" + name}
 	}
 	l.apply(&result, fromFlags)
-	if len(l.faults) > 0 {
-		return loaded{}, &configError{l.faults}
-	}
-	var invalid *app.InvalidOptions
+	var invalid *app.InvalidOptionsError
 	if err := result.options.Validate(); errors.As(err, &invalid) {
-		return loaded{}, &configError{l.explain(invalid.Faults, result.origins)}
+		l.faults = append(l.faults, l.explain(invalid.Faults, result.origins)...)
 	} else if err != nil {
 		return loaded{}, err
+	}
+	if len(l.faults) > 0 {
+		return loaded{}, &configError{l.faults}
 	}
 	return result, nil
 }

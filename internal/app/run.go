@@ -49,7 +49,8 @@ func Run(ctx context.Context, o Options) error {
 	r.start(ctx)
 	r.announce()
 	fault := r.wait(ctx)
-	return errors.Join(fault, r.stop())
+	r.stop()
+	return fault
 }
 
 func newLogger(o *Options) (*slog.Logger, error) {
@@ -179,7 +180,7 @@ func reachable(a net.Addr) string {
 }
 
 // stop is the one order of stopping; see the package's documentation.
-func (r *running) stop() error {
+func (r *running) stop() {
 	began := time.Now()
 	r.log.Info("stopping")
 	close(r.stopping)
@@ -192,7 +193,6 @@ func (r *running) stop() error {
 	r.coordinating.stop(flushLimit, r.log)
 	r.close(r.log)
 	r.log.Info("stopped", "seconds", time.Since(began).Seconds())
-	return nil
 }
 
 func (r *running) stopAttempts() {

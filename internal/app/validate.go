@@ -23,10 +23,10 @@ type Fault struct {
 	Detail string
 }
 
-// InvalidOptions lists every setting that cannot be used.
-type InvalidOptions struct{ Faults []Fault }
+// InvalidOptionsError lists every setting that cannot be used.
+type InvalidOptionsError struct{ Faults []Fault }
 
-func (e *InvalidOptions) Error() string {
+func (e *InvalidOptionsError) Error() string {
 	lines := make([]string, len(e.Faults))
 	for i, f := range e.Faults {
 		lines[i] = f.Setting + ": " + f.Detail
@@ -34,7 +34,7 @@ func (e *InvalidOptions) Error() string {
 	return "invalid options: " + strings.Join(lines, "; ")
 }
 
-// Validate answers an *InvalidOptions that names every bad setting, or nil.
+// Validate answers an *InvalidOptionsError that names every bad setting, or nil.
 func (o *Options) Validate() error {
 	v := &validator{}
 	v.serving(o)
@@ -46,7 +46,7 @@ func (o *Options) Validate() error {
 	v.logs(o)
 	v.engines(o)
 	if len(v.faults) > 0 {
-		return &InvalidOptions{v.faults}
+		return &InvalidOptionsError{v.faults}
 	}
 	return nil
 }
