@@ -88,14 +88,13 @@ func (w *Webhooks) Stop(ctx context.Context) error {
 	}
 }
 
-// CursorFloor is a lower bound of the journal positions that are still needed: events before it are dispatched and may
-// leave the journal. Until this replica has read the cursor as leader it is the first position there can be, so that
-// none may.
+// CursorFloor is the newest journal position that is dispatched for good: events up to it may leave the journal. It is
+// zero, which lets none go, until this replica has read the cursor as leader.
 func (w *Webhooks) CursorFloor() service.Position {
 	if p := w.floor.Load(); p != nil {
 		return *p
 	}
-	return service.Position{Revision: 1}
+	return service.Position{}
 }
 
 // Pending is the number of deliveries that are due or waiting, of all endpoints.
