@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/coordsvc/coordsvc/internal/service"
@@ -32,7 +33,7 @@ func watchersSeeEveryCommitInOrder(t *testing.T, b StoreBackend) {
 	watchers := []<-chan service.Changes{watch(t, b.Store, "w/", start), watch(t, b.Store, "", start)}
 	if err := errors.Join(race(writers, func(i int) error {
 		for n := range each {
-			if _, err := b.Store.Commit(t.Context(), puts(fmt.Sprintf("w/%d", i), fmt.Sprint(n))); err != nil {
+			if _, err := b.Store.Commit(t.Context(), puts(fmt.Sprintf("w/%d", i), strconv.Itoa(n))); err != nil {
 				return err
 			}
 		}
@@ -53,7 +54,7 @@ func watchersSeeEveryCommitInOrder(t *testing.T, b StoreBackend) {
 				t.Fatalf("a transaction with one put was delivered as %+v", c)
 			}
 			record := c.Puts[0]
-			if want := fmt.Sprint(next[record.Key]); string(record.Value) != want {
+			if want := strconv.Itoa(next[record.Key]); string(record.Value) != want {
 				t.Fatalf("%s went to %q, want %q: a change was lost or came out of order", record.Key, record.Value, want)
 			}
 			next[record.Key]++
@@ -90,7 +91,7 @@ func listAndWatchTogetherMissNothing(t *testing.T, b StoreBackend) {
 	go func() {
 		defer close(written)
 		for n := range writes {
-			revision, err := b.Store.Commit(t.Context(), puts(fmt.Sprintf("h/%d", n%7), fmt.Sprint(n)))
+			revision, err := b.Store.Commit(t.Context(), puts(fmt.Sprintf("h/%d", n%7), strconv.Itoa(n)))
 			if err != nil {
 				t.Errorf("commit: %v", err)
 				return
@@ -148,7 +149,7 @@ func aSlowWatcherDelaysNobody(t *testing.T, b StoreBackend) {
 	fast := watch(t, b.Store, "s/", start)
 	var revisions []uint64
 	for n := range writes {
-		revisions = append(revisions, commit(t, b.Store, puts("s/1", fmt.Sprint(n))))
+		revisions = append(revisions, commit(t, b.Store, puts("s/1", strconv.Itoa(n))))
 		if n == 0 {
 			receive(t, b.Within, "the slow watcher's first change", entered)
 		}
@@ -171,7 +172,7 @@ func aWatchSkipsNothingSilently(t *testing.T, b StoreBackend) {
 	const writes = 20
 	start := commit(t, b.Store, puts("g/start", ""))
 	for n := range writes {
-		commit(t, b.Store, puts("g/1", fmt.Sprint(n)))
+		commit(t, b.Store, puts("g/1", strconv.Itoa(n)))
 	}
 	s := b.Reopen(t)
 	revision := commit(t, s, puts("g/1", "last"))
@@ -181,7 +182,7 @@ func aWatchSkipsNothingSilently(t *testing.T, b StoreBackend) {
 		if c.Revision >= revision {
 			return complete
 		}
-		if got := string(c.Puts[0].Value); got != fmt.Sprint(n) {
+		if got := string(c.Puts[0].Value); got != strconv.Itoa(n) {
 			return fmt.Errorf("change %d says %q", n, got)
 		}
 		n++

@@ -73,7 +73,7 @@ func TestElectorConformanceWithSharedState(t *testing.T) {
 				return newTestElector(t, ElectorOptions{Identity: identity, Shared: shared, Epoch: epoch, RetryMin: 1})
 			},
 			ForceLose: forceLose,
-			Rounds:    500,
+			Rounds:    200,
 		}
 	})
 }

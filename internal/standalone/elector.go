@@ -72,9 +72,9 @@ type Elector struct {
 
 	// attempt serialises TryAcquire; a channel, so that waiting for it ends with the context.
 	attempt chan struct{}
-	// abstainUntil is when Run may try again after a Release; nil when it need not stand back.
-	abstainUntil atomic.Pointer[time.Time]
-	health       atomic.Pointer[service.PartHealth]
+	// abstention is that of the last Release; nil before.
+	abstention atomic.Pointer[abstention]
+	health     atomic.Pointer[service.PartHealth]
 }
 
 var _ service.Elector = (*Elector)(nil)
@@ -170,10 +170,9 @@ func (e *Elector) takeEpoch(ctx context.Context, session string) (uint64, error)
 
 // Release implements service.Elector. Run then stands back for a while. To stop for good, end Run's context instead.
 func (e *Elector) Release(context.Context) error {
-	e.shared.free(e, func(f service.Fence) {
-		until := e.options.Now().Add(e.options.Abstain)
-		e.abstainUntil.Store(&until)
-		e.lost(f)
+	e.shared.free(e, func(f service.Fence, take uint64) {
+		e.abstention.Store(&abstention{until: e.options.Now().Add(e.options.Abstain), take: take})
+		e.lost(f, take)
 	})
 	return nil
 }
@@ -215,7 +214,7 @@ func (e *Elector) won(f service.Fence) {
 	e.listeners.notify(service.LeaderChange{Leading: true, Fence: f})
 }
 
-func (e *Elector) lost(f service.Fence) {
+func (e *Elector) lost(f service.Fence, _ uint64) {
 	e.options.Logger.Info("leadership lost", "identity", e.options.Identity, "epoch", f.Epoch)
 	e.listeners.notify(service.LeaderChange{Leading: false, Fence: f})
 }
@@ -247,27 +246,28 @@ func (e *Elector) Run(ctx context.Context) error {
 // awaitChance returns true when the key is free and this elector may try, false when ctx ended.
 func (e *Elector) awaitChance(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		// Read before the view: a Release in between stores another value, which is not cleared below.
-		until := e.abstainUntil.Load()
 		v := e.shared.view(e)
-		left := time.Duration(0)
-		if until != nil {
-			left = until.Sub(e.options.Now())
-		}
-		switch {
-		case v.free && left <= 0:
+		left := e.abstention.Load().left(v.takes, e.options.Now())
+		if v.free && left <= 0 {
 			return true
-		case v.free:
-			awaitChange(ctx, v.changed, left)
-		default:
-			// Once somebody else has led, the handoff is done.
-			if v.others {
-				e.abstainUntil.CompareAndSwap(until, nil)
-			}
-			awaitChange(ctx, v.changed, 0)
 		}
+		awaitChange(ctx, v.changed, left)
 	}
 	return false
+}
+
+// abstention is how long an elector that released stands back. It ends early when somebody else has
+// taken the key since: then the handoff is done.
+type abstention struct {
+	until time.Time
+	take  uint64
+}
+
+func (a *abstention) left(takes uint64, now time.Time) time.Duration {
+	if a == nil || takes > a.take {
+		return 0
+	}
+	return a.until.Sub(now)
 }
 
 // awaitChange returns when the key was taken or freed, ctx ended, or limit (0: none) has passed.

@@ -15,6 +15,8 @@ type SharedLeaderState struct {
 	holder   *Elector
 	fence    service.Fence
 	reported bool
+	// takes counts how often the key was taken.
+	takes uint64
 	// epoch is the newest epoch that was led under; counter gives epochs where no EpochSource does.
 	epoch   uint64
 	counter uint64
@@ -35,6 +37,7 @@ func (s *SharedLeaderState) take(e *Elector, session string) bool {
 		return false
 	}
 	s.holder, s.fence, s.reported = e, service.Fence{Session: session}, false
+	s.takes++
 	s.notify()
 	return true
 }
@@ -57,8 +60,8 @@ func (s *SharedLeaderState) lead(session string, epoch uint64, won func(service.
 	return true, nil
 }
 
-// free ends the term of e, whatever its session; a term that was reported is told to lost.
-func (s *SharedLeaderState) free(e *Elector, lost func(service.Fence)) {
+// free ends the term of e, whatever its session; a term that was reported is told to lost, with the number of its take.
+func (s *SharedLeaderState) free(e *Elector, lost func(f service.Fence, take uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holder != e {
@@ -68,7 +71,7 @@ func (s *SharedLeaderState) free(e *Elector, lost func(service.Fence)) {
 	s.holder, s.fence, s.reported = nil, service.Fence{}, false
 	s.notify()
 	if reported {
-		lost(fence)
+		lost(fence, s.takes)
 	}
 }
 
@@ -80,12 +83,11 @@ func (s *SharedLeaderState) notify() {
 
 // view is what an elector sees at one instant.
 type leaderView struct {
-	leader string
-	fence  service.Fence
-	mine   bool
-	free   bool
-	// others: another elector holds the key, reported or not.
-	others  bool
+	leader  string
+	fence   service.Fence
+	mine    bool
+	free    bool
+	takes   uint64
 	epoch   uint64
 	changed <-chan struct{}
 }
@@ -93,8 +95,7 @@ type leaderView struct {
 func (s *SharedLeaderState) view(e *Elector) leaderView {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := leaderView{free: s.holder == nil, epoch: s.epoch, changed: s.changed}
-	v.others = s.holder != nil && s.holder != e
+	v := leaderView{free: s.holder == nil, takes: s.takes, epoch: s.epoch, changed: s.changed}
 	if s.holder != nil && s.reported {
 		v.leader, v.fence, v.mine = s.holder.Identity(), s.fence, s.holder == e
 	}

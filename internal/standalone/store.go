@@ -32,8 +32,9 @@ type Store struct {
 
 	queue   chan *request
 	closing chan struct{}
-	writer  sync.WaitGroup
-	close   func() error
+	// ended is closed when the writer has ended: what is still queued then is never answered.
+	ended chan struct{}
+	close func() error
 
 	durable atomic.Pointer[durability]
 	health  atomic.Pointer[service.PartHealth]
@@ -139,13 +140,14 @@ func startStore(dir directory, db *bolt.DB, current state, options StoreOptions)
 		db:      db,
 		queue:   make(chan *request, maxBatchTxns),
 		closing: make(chan struct{}),
+		ended:   make(chan struct{}),
 		history: newHistory(current.revision, options.HistoryTxns, options.HistoryBytes),
 	}
 	s.durable.Store(&durability{settled: make(chan struct{})})
 	s.settle(lastTxid(db), false)
 	s.setHealth(true, "")
 	s.close = sync.OnceValue(s.shutDown)
-	s.writer.Go(func() { s.runWriter(current) })
+	go s.runWriter(current)
 	return s
 }
 
@@ -160,7 +162,7 @@ func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shutDown() error {
 	close(s.closing)
-	s.writer.Wait()
+	<-s.ended
 	s.setHealth(false, "closed")
 	if err := errors.Join(s.db.Close(), s.dir.close()); err != nil {
 		return fmt.Errorf("close the store: %w", err)

@@ -69,7 +69,7 @@ func TestFilesArePrivate(t *testing.T) {
 		filepath.Join(dir, databaseFile): 0o600,
 		filepath.Join(dir, markerFile):   0o600,
 		filepath.Join(dir, lockFile):     0o600,
-		filepath.Dir(dir):               0o700,
+		filepath.Dir(dir):                0o700,
 	} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != want {

@@ -83,11 +83,23 @@ func (s *Store) submit(ctx context.Context, txn service.Txn) (uint64, error) {
 	select {
 	case o := <-r.reply:
 		return o.revision, o.err
+	case <-s.ended:
+		return s.lateReply(r)
 	case <-ctx.Done():
 		if r.state.CompareAndSwap(requestQueued, requestAbandoned) {
 			return 0, context.Cause(ctx)
 		}
 		return 0, fmt.Errorf("%w: %w", service.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// lateReply is the answer to a request that met the writer's end: it was the last to be served, or came too late.
+func (s *Store) lateReply(r *request) (uint64, error) {
+	select {
+	case o := <-r.reply:
+		return o.revision, o.err
+	default:
+		return 0, errClosed()
 	}
 }
 
@@ -124,6 +136,7 @@ func validateTxn(txn service.Txn) error {
 
 // runWriter is the one goroutine that writes. When the store closes it commits what is queued, then ends.
 func (s *Store) runWriter(current state) {
+	defer close(s.ended)
 	w := &writer{store: s, current: current}
 	for {
 		select {
