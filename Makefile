@@ -68,7 +68,7 @@ fuzz: ## All fuzz targets, ten minutes in total
 
 .PHONY: crash
 crash: ## kill -9 at 200 random instants under load; nothing acknowledged may be lost
-	COORDSVC_KILLS=200 $(GO) test -timeout 30m -count=1 -v -run 'Kill' -tags e2e ./test/e2e/...
+	COORDSVC_KILLS=200 $(GO) test -timeout 30m -count=1 -v -run Kill -tags e2e ./internal/standalone/ ./test/e2e/...
 
 .PHONY: bench
 bench: ## Heartbeats/s against a bare net/http server, bytes a peer, time from timeout to webhook
