@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What a client may take of a connection. Answers have no limit of their own: streams are endless, and what writes to
-// them sets a deadline for each write.
+// What a client may take of a connection. Streams are endless: what writes to them sets a deadline for each write,
+// which takes the place of writeTimeout.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
@@ -24,25 +24,11 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		Handler:           handler,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.With("component", "http").Handler(), slog.LevelDebug),
 	}
-}
-
-// patient keeps the limits from ending streams: net/http takes a read deadline that passes while a request is served
-// for a client that went away. A GET has no body whose reading it would bound. In exchange every answer gets a
-// write deadline, which a stream renews.
-func patient(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			control := http.NewResponseController(w)
-			// Where deadlines are not supported (tests), there is none to lift.
-			_ = control.SetReadDeadline(time.Time{})
-			_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // behindProxies takes the client's address and the host that it asked for from the headers of trusted proxies; from

@@ -184,7 +184,7 @@ func (p *parts) buildHTTP(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("build the API: %w", err)
 	}
-	p.handler = patient(behindProxies(p.api, p.options.TrustedProxies))
+	p.handler = behindProxies(p.api, p.options.TrustedProxies)
 	return nil
 }
 

@@ -10,8 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/coordsvc/coordsvc/internal/service"
 	"github.com/coordsvc/coordsvc/internal/telemetry"
 )
 
@@ -63,6 +65,9 @@ func newLogger(o *Options) (*slog.Logger, error) {
 	}
 	return telemetry.NewLogger(o.LogOutput, o.LogFormat, o.Level)
 }
+
+// firstTermLimit is how long the first answers wait for somebody to lead.
+const firstTermLimit = time.Second
 
 // running is the service at work. Every part has a context of its own, because they end one after another.
 type running struct {
@@ -129,7 +134,7 @@ func (r *running) start(ctx context.Context) {
 	r.coordinating = r.launch(ctx, "service", r.service.Run)
 	r.consuming = r.launch(ctx, "bus", func(ctx context.Context) error { return r.bus.Run(ctx, r.service) })
 	r.delivering = r.launch(ctx, "webhooks", r.webhooks.Run)
-	r.electing = r.launch(ctx, "elector", r.elector.Run)
+	r.lead(ctx)
 	go func() {
 		if err := r.server.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {
 			select {
@@ -139,6 +144,22 @@ func (r *running) start(ctx context.Context) {
 		}
 	}()
 	r.serving.Store(true)
+}
+
+// lead begins to campaign, and gives the first term a moment to begin, so that the first answers can name the leader.
+func (r *running) lead(ctx context.Context) {
+	leads := make(chan struct{})
+	var once sync.Once
+	handle := r.elector.OnLeaderChange(func(service.LeaderChange) { once.Do(func() { close(leads) }) })
+	defer r.elector.RemoveLeaderChangeCallback(handle)
+	r.electing = r.launch(ctx, "elector", r.elector.Run)
+	timer := time.NewTimer(firstTermLimit)
+	defer timer.Stop()
+	select {
+	case <-leads:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 func (r *running) wait(ctx context.Context) error {
