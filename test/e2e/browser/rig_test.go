@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -34,7 +35,7 @@ const (
 // What TestMain prepares for all tests.
 var (
 	binary  string
-	browser context.Context //nolint:containedctx // chromedp's handle of the one browser
+	browser context.Context // chromedp's handle of the one browser
 )
 
 func TestMain(m *testing.M) {
@@ -62,12 +63,12 @@ func run(m *testing.M) int {
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-sync", true))
 	defer stopAllocator()
-	var stop context.CancelFunc
-	browser, stop = chromedp.NewContext(allocator)
+	handle, stop := chromedp.NewContext(allocator)
 	defer stop()
-	if err := chromedp.Do(browser); err != nil {
+	if err := chromedp.Do(handle); err != nil {
 		return giveUp(fmt.Errorf("start %s: %w", chromium, err))
 	}
+	browser = handle //nolint:fatcontext // nested once, not in a loop
 	return m.Run()
 }
 
@@ -82,7 +83,7 @@ func findChromium() (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("no Chromium in PATH: run scripts/install-test-deps")
+	return "", errors.New("no Chromium in PATH: run scripts/install-test-deps")
 }
 
 // coordsvc is one running service.
@@ -138,7 +139,7 @@ func (s *coordsvc) post(path string, body map[string]any) {
 	require.NoError(s.t, err)
 	w, err := http.Post(s.url(path), "application/json", bytes.NewReader(raw)) //nolint:noctx // a test's own service
 	require.NoError(s.t, err)
-	defer w.Body.Close() //nolint:errcheck // read only
+	defer w.Body.Close()
 	require.Less(s.t, w.StatusCode, 300, "POST %s", path)
 }
 
@@ -148,7 +149,7 @@ func (s *coordsvc) delete(path string) {
 	require.NoError(s.t, err)
 	w, err := http.DefaultClient.Do(r)
 	require.NoError(s.t, err)
-	defer w.Body.Close() //nolint:errcheck // read only
+	defer w.Body.Close()
 	require.Less(s.t, w.StatusCode, 300, "DELETE %s", path)
 }
 
