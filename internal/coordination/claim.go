@@ -257,7 +257,7 @@ func (c *Core) moveClaim(cl *claim, now time.Time) {
 	}
 	if p := c.peer(cl.holder()); p != nil && p.status == StatusHealthy {
 		if _, serves := cl.sub.serving[p]; serves {
-			c.takenOver(cl.sub, p, now)
+			c.takeOver(p, []string{cl.Subscription}, now)
 			return
 		}
 	}
@@ -302,7 +302,7 @@ func (c *Core) tellClaim(cl *claim, now time.Time) {
 	cl.Told = true
 	c.saveClaim(cl)
 	d := EventData{
-		Group: cl.Group, Claimant: cl.InstanceID, Subscriptions: []string{cl.Subscription},
+		Group: cl.Group, Claimant: cl.InstanceID, Subscriptions: []string{cl.Subscription}, Uncovered: []string{cl.Subscription},
 		ClaimID: cl.ID, FencingToken: cl.Token,
 	}
 	if ref := c.orphans[cl.OrphanID]; ref != nil {

@@ -14,7 +14,11 @@ type clock struct {
 
 type stampedBeat struct{ arrival, stamp time.Time }
 
+// maxOffset keeps absurd stamps within what a Duration can be negated and added to.
+const maxOffset = 100 * 365 * 24 * time.Hour
+
 func (k *clock) sample(offset time.Duration) {
+	offset = min(max(offset, -maxOffset), maxOffset)
 	k.offsets[k.n%keptOffsets] = offset
 	k.n++
 	k.steps = 0

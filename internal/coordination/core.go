@@ -94,7 +94,7 @@ type Output struct {
 	// Peers are roster facts to flush (new peer, changed subscriptions or incarnation).
 	Peers []PeerKey
 	// Forgotten are peers whose records must go.
-	Forgotten []PeerKey
+	Forgotten []Forgotten
 	// Closed are shutdown facts that a rejoin closed.
 	Closed []PeerKey
 	// Conclusions are peers whose announced state or episode changed.
@@ -124,6 +124,12 @@ func (o *Output) reset() {
 		Claims: o.Claims[:0], Assignments: o.Assignments[:0], Conflicts: o.Conflicts[:0], Mass: o.Mass[:0],
 		OrphanIDs: o.OrphanIDs[:0], ClaimIDs: o.ClaimIDs[:0], AssignmentIDs: o.AssignmentIDs[:0],
 	}
+}
+
+// Forgotten is a peer that is gone for good, with the revision its shutdown fact was at, 0 for none.
+type Forgotten struct {
+	PeerKey
+	ShutdownRevision uint64
 }
 
 // HasWrites reports whether the output asks for a transaction.

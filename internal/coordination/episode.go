@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -397,25 +398,56 @@ func (c *Core) retireEpisode(p *peer) {
 	}
 }
 
-// takenOver resolves what others left behind and q now serves.
-func (c *Core) takenOver(s *subscription, q *peer, now time.Time) {
+// takeOver resolves what others left behind and q now serves: one event for each peer that left, or two where
+// q had claimed only a part.
+func (c *Core) takeOver(q *peer, subs []string, now time.Time) {
 	if !c.leading {
 		return
 	}
-	claimant := ""
-	if cl := s.claim; cl != nil && cl.active() {
-		if cl.InstanceID == q.key.InstanceID {
-			claimant = q.key.InstanceID
-			c.endClaim(cl, now, ClaimDone)
-		} else {
-			c.endClaim(cl, now, ClaimRevoked)
+	claimed, unclaimed := map[*peer][]string{}, map[*peer][]string{}
+	for _, name := range subs {
+		s := q.group.subs[name]
+		if s == nil || (s.claim == nil && len(s.episodes) == 0) {
+			continue
+		}
+		left := unclaimed
+		if c.endClaimBy(s, q, now) {
+			left = claimed
+		}
+		for p := range s.episodes {
+			if p != q {
+				left[p] = append(left[p], name)
+			}
 		}
 	}
-	for p := range s.episodes {
-		if p != q {
-			c.resolve(p, now, ResolvedTakenOver, claimant, []string{s.name})
-		}
+	for _, p := range inOrder(keys(claimed)) {
+		c.resolve(p, now, ResolvedTakenOver, q.key.InstanceID, claimed[p])
 	}
+	for _, p := range inOrder(keys(unclaimed)) {
+		c.resolve(p, now, ResolvedTakenOver, "", unclaimed[p])
+	}
+}
+
+// endClaimBy ends the claim on a subscription that q serves, and reports whether it was q's.
+func (c *Core) endClaimBy(s *subscription, q *peer, now time.Time) (own bool) {
+	cl := s.claim
+	if cl == nil || !cl.active() {
+		return false
+	}
+	if cl.InstanceID != q.key.InstanceID {
+		c.endClaim(cl, now, ClaimRevoked)
+		return false
+	}
+	c.endClaim(cl, now, ClaimDone)
+	return true
+}
+
+func keys(of map[*peer][]string) map[*peer]struct{} {
+	set := make(map[*peer]struct{}, len(of))
+	for p := range of {
+		set[p] = struct{}{}
+	}
+	return set
 }
 
 // coverLost reopens an orphan that had cover, when the last cover goes without a record of its own.
@@ -476,21 +508,23 @@ func (c *Core) saveConclusion(p *peer) {
 
 // concludeAll tells everything that is so and was not told: on taking over leadership.
 func (c *Core) concludeAll(now time.Time) {
-	for _, g := range c.groups {
+	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
+		g := c.groups[name]
 		c.judgeMass(g, now)
-		for _, p := range g.peers {
+		peers := g.inOrder()
+		for _, p := range peers {
 			c.conclude(p, now)
 			c.arm(p, now)
 		}
-		for _, p := range g.peers {
+		for _, p := range peers {
 			c.settleCover(p, now)
 		}
-		for _, s := range g.subs {
-			c.resumeSubscription(s, now)
+		for _, sub := range slices.Sorted(maps.Keys(g.subs)) {
+			c.resumeSubscription(g.subs[sub], now)
 		}
 	}
-	for _, a := range c.assignments {
-		c.moveAssignment(a, now)
+	for _, id := range slices.Sorted(maps.Keys(c.assignments)) {
+		c.moveAssignment(c.assignments[id], now)
 	}
 }
 

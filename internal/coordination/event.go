@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -120,6 +121,60 @@ type EventData struct {
 	WebhookID string `json:"webhook_id,omitempty"`
 	URL       string `json:"url,omitempty"`
 	Reason    string `json:"reason,omitempty"`
+}
+
+// orphanData is the data of an orphan.* event: its keys always stand, null or empty where they do not apply, so
+// that a receiver that reads them does not stumble over the commonest one.
+type orphanData struct {
+	EventData
+
+	InstanceID    *string             `json:"instance_id"`
+	Cause         *Status             `json:"cause"`
+	Intent        *Intent             `json:"intent"`
+	Subscriptions []string            `json:"subscriptions"`
+	Uncovered     []string            `json:"uncovered"`
+	CoveredBy     map[string][]string `json:"covered_by"`
+	Deadline      *time.Time          `json:"deadline"`
+	LastSeen      *time.Time          `json:"last_seen"`
+	OrphanIDs     []string            `json:"orphan_ids"`
+}
+
+// MarshalJSON writes the one public form of an event.
+func (e Event) MarshalJSON() ([]byte, error) {
+	type plain Event
+	if !strings.HasPrefix(string(e.Type), "orphan.") {
+		return json.Marshal(plain(e))
+	}
+	d := &e.Data
+	return json.Marshal(struct {
+		plain
+		Data orphanData `json:"data"`
+	}{plain(e), orphanData{
+		EventData: *d, InstanceID: given(d.InstanceID), Cause: given(d.Cause), Intent: given(d.Intent),
+		Subscriptions: listed(d.Subscriptions), Uncovered: listed(d.Uncovered), CoveredBy: mapped(d.CoveredBy),
+		Deadline: d.Deadline, LastSeen: d.LastSeen, OrphanIDs: listed(d.OrphanIDs),
+	}})
+}
+
+func given[T ~string](v T) *T {
+	if v == "" {
+		return nil
+	}
+	return &v
+}
+
+func listed(v []string) []string {
+	if v == nil {
+		return []string{}
+	}
+	return v
+}
+
+func mapped(v map[string][]string) map[string][]string {
+	if v == nil {
+		return map[string][]string{}
+	}
+	return v
 }
 
 // Resolution says how an orphan ended.

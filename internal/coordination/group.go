@@ -1,6 +1,10 @@
 package coordination
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // statuses indexes counts by status.
 type statuses map[Status]int
@@ -28,6 +32,15 @@ type group struct {
 func newGroup(name string, s GroupSettings) *group {
 	return &group{name: name, settings: s, peers: map[string]*peer{}, subs: map[string]*subscription{}, counts: statuses{},
 		contested: map[*subscription]struct{}{}}
+}
+
+// inOrder lists the group's peers by name.
+func (g *group) inOrder() []*peer {
+	peers := make([]*peer, 0, len(g.peers))
+	for _, id := range slices.Sorted(maps.Keys(g.peers)) {
+		peers = append(peers, g.peers[id])
+	}
+	return peers
 }
 
 // MassRecord is the leader's conclusion that a group is in mass staleness: the end of the hold is
@@ -176,7 +189,7 @@ func (m *massStaleness) fire(c *Core, now time.Time) {
 	c.raiseMass(m.group, now, EventGroupMassStalenessEnded)
 	m.record.HeldUntil = time.Time{}
 	c.saveMass(m.group)
-	for _, p := range m.group.peers {
+	for _, p := range m.group.inOrder() {
 		if p.episode != nil && p.episode.ClosedAt.IsZero() {
 			c.releaseHeld(p, now)
 		}

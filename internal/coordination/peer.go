@@ -267,7 +267,7 @@ func (c *Core) forget(p *peer, now time.Time, reason string, how Resolution) {
 		c.endClaim(cl, now, ClaimExpired)
 	}
 	c.dropDirect(p, now)
-	c.out.Forgotten = append(c.out.Forgotten, p.key)
+	c.out.Forgotten = append(c.out.Forgotten, Forgotten{p.key, p.shutdownRevision()})
 }
 
 // dropDirect takes a peer out of every index, without conclusions.

@@ -78,12 +78,29 @@ func (c *Core) PlanShutdown(now time.Time, n *Shutdown, entrance Entrance) (Shut
 	return plan, nil
 }
 
+// knownOffset is what the peer's heartbeats tell about its clock, 0 within the tolerance.
+func (p *peer) knownOffset() time.Duration {
+	offset, _ := p.clock.smallest()
+	if offset <= clockTolerance && offset >= -clockTolerance {
+		return 0
+	}
+	return offset
+}
+
 func (p *peer) shutdownRevision() uint64 {
 	switch {
 	case p.shutdown != nil:
 		return p.shutdown.Revision
 	case p.closed != nil:
 		return p.closed.Revision
+	}
+	return 0
+}
+
+// ShutdownRevision is the revision of the shutdown fact held of a peer, 0 for none.
+func (c *Core) ShutdownRevision(k PeerKey) uint64 {
+	if p := c.peer(k); p != nil {
+		return p.shutdownRevision()
 	}
 	return 0
 }
@@ -95,7 +112,7 @@ func (p *peer) newRecord(now time.Time, n *Shutdown) *ShutdownRecord {
 		Subscriptions: n.Subscriptions, InFlightCount: n.InFlightCount, Metadata: n.Metadata, Incarnation: n.Incarnation,
 	}
 	if rec.InitiatedAt.IsZero() {
-		rec.InitiatedAt = now
+		rec.InitiatedAt = now.Add(-p.knownOffset()) // as the sender's clock reads now
 	}
 	if n.HasDrainTimeout {
 		rec.ExpectedCompletionAt = rec.InitiatedAt.Add(n.DrainTimeout)
@@ -139,11 +156,8 @@ func (c *Core) deadline(p *peer, now time.Time, n *Shutdown, rec *ShutdownRecord
 	case rec.ExpectedCompletionAt.Before(rec.InitiatedAt) || rec.ExpectedCompletionAt.Equal(rec.InitiatedAt):
 		return now
 	}
-	if offset, known := p.clock.smallest(); known {
-		if offset > clockTolerance || offset < -clockTolerance {
-			return rec.ExpectedCompletionAt.Add(offset)
-		}
-		return rec.ExpectedCompletionAt
+	if _, known := p.clock.smallest(); known {
+		return rec.ExpectedCompletionAt.Add(p.knownOffset())
 	}
 	// Arrival minus initiation includes transit: it can show that a clock is ahead, never that it is behind.
 	if ahead := n.InitiatedAt.Sub(now); entrance == EntranceHTTP && p.lastSeen.IsZero() && !n.InitiatedAt.IsZero() && ahead > clockTolerance {

@@ -102,17 +102,15 @@ func (c *Core) settleCover(p *peer, now time.Time) {
 		return
 	}
 	c.moveAssignments(p, now)
-	serving := p.status == StatusHealthy
+	if p.status == StatusHealthy {
+		c.takeOver(p, p.subs, now)
+		return
+	}
+	if p.serving() {
+		return
+	}
 	for _, name := range p.subs {
-		s := p.group.subs[name]
-		if s == nil || (s.claim == nil && len(s.episodes) == 0) {
-			continue
-		}
-		if serving {
-			c.takenOver(s, p, now)
-		} else if !p.serving() {
-			c.coverLost(p.group, name, now)
-		}
+		c.coverLost(p.group, name, now)
 	}
 }
 
@@ -205,17 +203,27 @@ func (c *Core) ApplyConflict(rec ConflictRecord) {
 	}
 }
 
-// names lists instance ids of a set in order, without one, at most maxNamed.
+// names lists instance ids of a set in order, without one, at most maxNamed. Of a very large set, which is a shared group's, any will do.
 func names(set map[*peer]struct{}, except *peer) []string {
 	var ids []string
 	for p := range set {
 		if p != except {
 			ids = append(ids, p.key.InstanceID)
 		}
-		if len(ids) == maxNamed {
+		if len(ids) == 50*maxNamed {
 			break
 		}
 	}
 	slices.Sort(ids)
-	return ids
+	return ids[:min(len(ids), maxNamed)]
+}
+
+// inOrder lists a set of peers by name: whatever is told about several is told in one order on every run.
+func inOrder(set map[*peer]struct{}) []*peer {
+	peers := make([]*peer, 0, len(set))
+	for p := range set {
+		peers = append(peers, p)
+	}
+	slices.SortFunc(peers, func(a, b *peer) int { return ComparePeers(a.key, b.key) })
+	return peers
 }

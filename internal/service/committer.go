@@ -93,7 +93,7 @@ func (s *Service) writeConclusions(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	more = s.pending.conclusionsPending()
-	s.inFlight = batch.facts()
+	s.inFlight, s.landing = batch.facts(), make(chan struct{})
 	s.mu.Unlock()
 	defer s.landed()
 	if len(batch.txn.Puts)+len(batch.txn.Deletes) == 0 {
@@ -130,7 +130,10 @@ func (b *conclusions) facts() map[string]struct{} {
 func (s *Service) landed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inFlight = nil
+	if s.inFlight != nil {
+		s.inFlight = nil
+		close(s.landing)
+	}
 }
 
 func (s *Service) putBack(taken pending) {
@@ -139,10 +142,9 @@ func (s *Service) putBack(taken pending) {
 	s.pending.merge(taken)
 }
 
-// buildBatch takes a bounded part of what is pending. Records go with every event, so that what was told and
-// that it was told stand or fall together: the first batch takes all records when it takes any event. Under the lock.
+// buildBatch makes a transaction of a bounded part of what is pending. Under the lock.
 func (s *Service) buildBatch() (*conclusions, error) {
-	b := &conclusions{taken: s.takePending(), seq: s.nextSeq}
+	b := &conclusions{taken: s.pending.take(), seq: s.nextSeq}
 	fence := s.fence
 	b.txn.Fence = &fence
 	w := txnWriter{txn: &b.txn}
@@ -159,8 +161,8 @@ func (s *Service) buildBatch() (*conclusions, error) {
 			w.putAt(peerKey(familyShutdown, k), rec, rec.Revision)
 		}
 	}
-	for k := range b.taken.forgotten {
-		s.putForgotten(&w, k)
+	for k, revision := range b.taken.forgotten {
+		s.putForgotten(&w, k, revision)
 	}
 	for k := range b.taken.claims {
 		if rec, ok := s.core.ClaimRecord(k); ok {
@@ -194,14 +196,14 @@ func (s *Service) putConclusion(w *txnWriter, k coordination.PeerKey) {
 	}
 }
 
-// putForgotten drops a peer's records, unless the peer is back meanwhile: then they are the new one's.
-func (s *Service) putForgotten(w *txnWriter, k coordination.PeerKey) {
-	v, back := s.core.Peer(k)
+// putForgotten drops a peer's records. Where the peer is back meanwhile they are the new one's, but for the old shutdown
+// fact, which goes only at the revision that was forgotten: a new one may just have been acknowledged.
+func (s *Service) putForgotten(w *txnWriter, k coordination.PeerKey, shutdown uint64) {
 	w.remove(peerKey(familyRemoval, k))
-	if v.Shutdown == nil {
-		w.remove(peerKey(familyShutdown, k))
+	if shutdown != 0 && s.core.ShutdownRevision(k) == 0 {
+		w.removeAt(peerKey(familyShutdown, k), shutdown)
 	}
-	if !back {
+	if _, back := s.core.Peer(k); !back {
 		w.remove(peerKey(familyPeer, k))
 		w.remove(peerKey(familyConclusion, k))
 	}
@@ -224,16 +226,6 @@ func (s *Service) addJournal(w *txnWriter, b *conclusions) {
 	for _, id := range s.expiredAssignments() {
 		w.remove(key(familyAssignment, id))
 	}
-}
-
-// takePending moves what is pending out. Conclusions of one transaction are bounded by what one sweep
-// concludes; the store's own limits are its adapter's business.
-func (s *Service) takePending() pending {
-	taken := s.pending
-	s.pending = newPending()
-	s.pending.handedOut = taken.handedOut
-	taken.handedOut = nil
-	return taken
 }
 
 // committed takes note of a batch that is durable.
@@ -372,6 +364,11 @@ func (w *txnWriter) put(k string, v any) {
 func (w *txnWriter) putAt(k string, v any, revision uint64) {
 	w.txn.Checks = append(w.txn.Checks, Check{k, revision})
 	w.put(k, v)
+}
+
+func (w *txnWriter) removeAt(k string, revision uint64) {
+	w.txn.Checks = append(w.txn.Checks, Check{k, revision})
+	w.remove(k)
 }
 
 func (w *txnWriter) remove(k string) { w.txn.Deletes = append(w.txn.Deletes, k) }

@@ -136,6 +136,9 @@ func (s *Service) shutdown(ctx context.Context, n *coordination.Shutdown, e coor
 		now := s.lock()
 		plan, err := s.core.PlanShutdown(now, n, e)
 		s.mu.Unlock()
+		if err == nil {
+			err = s.checkWindow(now, plan)
+		}
 		if err != nil {
 			return ShutdownReply{}, err
 		}
@@ -150,6 +153,16 @@ func (s *Service) shutdown(ctx context.Context, n *coordination.Shutdown, e coor
 		return s.shutdownReply(n, plan), nil
 	}
 	return ShutdownReply{}, ErrConflict
+}
+
+// checkWindow bounds the drain window as the service sees it, from arrival to the deadline in its own clock.
+func (s *Service) checkWindow(now time.Time, plan coordination.ShutdownPlan) error {
+	longest := s.opts.Limits.MaxDrain
+	if plan.Record == nil || plan.Record.Deadline.Sub(now) <= longest {
+		return nil
+	}
+	return invalid("/expected_completion_at", fmt.Sprintf("ends the drain window %s from now; at most %s are allowed",
+		plan.Record.Deadline.Sub(now).Round(time.Second), longest))
 }
 
 func (s *Service) shutdownReply(n *coordination.Shutdown, plan coordination.ShutdownPlan) ShutdownReply {

@@ -94,13 +94,11 @@ func (s *Service) changeTerm(ctx context.Context, ch LeaderChange) error {
 	if !ch.Leading {
 		s.lock()
 		ours := s.leading && s.fence == ch.Fence
-		taken := s.takePending()
 		s.mu.Unlock()
 		if !ours {
-			s.putBack(taken)
 			return nil
 		}
-		return s.forgetTerm(ctx, taken)
+		return s.forgetTerm(ctx, newPending())
 	}
 	if fence, ok := s.opts.Elector.Fence(); !ok || fence != ch.Fence {
 		return nil // over before it was taken up
@@ -192,7 +190,7 @@ func (s *Service) forgetTerm(ctx context.Context, taken pending) error {
 }
 
 func (s *Service) rereadConclusions(ctx context.Context, taken pending) error {
-	maps.Copy(taken.conclusions, taken.forgotten)
+	put(taken.conclusions, slices.Collect(maps.Keys(taken.forgotten)))
 	for k := range taken.conclusions {
 		for _, family := range []string{familyPeer, familyShutdown} {
 			if err := s.catchUp(ctx, peerKey(family, k)); err != nil {

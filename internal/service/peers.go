@@ -259,7 +259,7 @@ func (s *Service) applyRemoval(k coordination.PeerKey, revision uint64) {
 		out, known := s.core.Remove(now, k)
 		if !known {
 			// The peer is gone already; its removal record still has to go.
-			out.Forgotten = append(out.Forgotten, k)
+			out.Forgotten = append(out.Forgotten, coordination.Forgotten{PeerKey: k})
 		}
 		return out
 	})

@@ -2,6 +2,7 @@ package service
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/coordsvc/coordsvc/internal/coordination"
 )
@@ -14,7 +15,8 @@ type pending struct {
 	roster      map[coordination.PeerKey]struct{}
 	conclusions map[coordination.PeerKey]struct{}
 	closed      map[coordination.PeerKey]struct{}
-	forgotten   map[coordination.PeerKey]struct{}
+	// forgotten are peers whose records go, with the revision of their shutdown fact.
+	forgotten   map[coordination.PeerKey]uint64
 	claims      map[coordination.SubscriptionKey]struct{}
 	conflicts   map[coordination.SubscriptionKey]struct{}
 	mass        map[string]struct{}
@@ -25,10 +27,13 @@ type pending struct {
 	handedOut []string
 }
 
+// pendingPerJournal bounds the events that wait for the store, as a multiple of the journal.
+const pendingPerJournal = 10
+
 func newPending() pending {
 	return pending{
 		roster: map[coordination.PeerKey]struct{}{}, conclusions: map[coordination.PeerKey]struct{}{},
-		closed: map[coordination.PeerKey]struct{}{}, forgotten: map[coordination.PeerKey]struct{}{},
+		closed: map[coordination.PeerKey]struct{}{}, forgotten: map[coordination.PeerKey]uint64{},
 		claims: map[coordination.SubscriptionKey]struct{}{}, conflicts: map[coordination.SubscriptionKey]struct{}{},
 		mass: map[string]struct{}{}, assignments: map[string]struct{}{}, dismissals: map[string]struct{}{},
 	}
@@ -44,6 +49,80 @@ func put[K comparable](set map[K]struct{}, keys []K) {
 func (p *pending) conclusionsPending() bool {
 	return len(p.events)+len(p.past)+len(p.conclusions)+len(p.closed)+len(p.forgotten)+
 		len(p.claims)+len(p.conflicts)+len(p.mass)+len(p.assignments)+len(p.dismissals) > 0
+}
+
+// take moves a bounded part out. A peer's events and its records go together: a record that says "told" must not be
+// durable before what it told. What is not about one peer goes at once; there is little of it.
+func (p *pending) take() pending {
+	taken := *p
+	*p = newPending()
+	p.handedOut, taken.handedOut = taken.handedOut, nil
+	if len(taken.conclusions)+len(taken.forgotten) <= batchRecords {
+		return taken
+	}
+	chosen := taken.chosen()
+	later := func(e *coordination.Event) bool {
+		k := coordination.PeerKey{Group: e.Data.Group, InstanceID: e.Data.InstanceID}
+		_, now := chosen[k]
+		return aboutPeer(e.Type) && !now
+	}
+	all := taken.events
+	taken.events = nil
+	for i := range all {
+		if later(&all[i]) {
+			p.events = append(p.events, all[i])
+		} else {
+			taken.events = append(taken.events, all[i])
+		}
+	}
+	postpone(taken.conclusions, p.conclusions, chosen)
+	postpone(taken.forgotten, p.forgotten, chosen)
+	postpone(taken.roster, p.roster, chosen)
+	return taken
+}
+
+// chosen are the peers of the next transaction: those whose events are oldest, then any.
+func (p *pending) chosen() map[coordination.PeerKey]struct{} {
+	chosen := make(map[coordination.PeerKey]struct{}, batchRecords)
+	for i := range p.events {
+		if len(chosen) == batchRecords {
+			return chosen
+		}
+		if e := &p.events[i]; aboutPeer(e.Type) {
+			chosen[coordination.PeerKey{Group: e.Data.Group, InstanceID: e.Data.InstanceID}] = struct{}{}
+		}
+	}
+	for _, k := range append(slices.Collect(maps.Keys(p.forgotten)), slices.Collect(maps.Keys(p.conclusions))...) {
+		if len(chosen) == batchRecords {
+			break
+		}
+		chosen[k] = struct{}{}
+	}
+	return chosen
+}
+
+// aboutPeer: the event is told of one peer's conclusion record.
+func aboutPeer(t coordination.EventType) bool {
+	if t == coordination.EventOrphanClaimed {
+		return false // told of the claim's
+	}
+	return MatchEventType("peer.*", t) || MatchEventType("orphan.*", t)
+}
+
+func postpone[V any](from, to map[coordination.PeerKey]V, chosen map[coordination.PeerKey]struct{}) {
+	for k, v := range from {
+		if _, now := chosen[k]; !now {
+			to[k] = v
+			delete(from, k)
+		}
+	}
+}
+
+// bound drops the oldest events beyond most, and counts them: the store has been away for very long.
+func (p *pending) bound(most int) (dropped int) {
+	dropped = max(len(p.events)-most, 0)
+	p.events = p.events[dropped:]
+	return dropped
 }
 
 // merge puts back what could not be written, before what came since.
@@ -88,10 +167,15 @@ func (s *Service) collect(out *coordination.Output) {
 	}
 	p := &s.pending
 	p.events = append(p.events, out.Events...)
+	if n := p.bound(pendingPerJournal * s.opts.JournalSize); n > 0 {
+		s.opts.Metrics.Dropped("pending_events", n)
+	}
 	p.past = append(p.past, out.Past...)
 	put(p.conclusions, out.Conclusions)
 	put(p.closed, out.Closed)
-	put(p.forgotten, out.Forgotten)
+	for _, f := range out.Forgotten {
+		p.forgotten[f.PeerKey] = max(p.forgotten[f.PeerKey], f.ShutdownRevision)
+	}
 	put(p.claims, out.Claims)
 	put(p.conflicts, out.Conflicts)
 	put(p.mass, out.Mass)

@@ -242,8 +242,19 @@ func (s *Service) applyDelete(k string) {
 	}
 }
 
-// catchUp reads one fact anew after a lost race.
+// catchUp reads one fact anew after a lost race; one against this replica's own committer is over when that has landed.
 func (s *Service) catchUp(ctx context.Context, k string) error {
+	s.mu.Lock()
+	_, ours := s.inFlight[k]
+	landing := s.landing
+	s.mu.Unlock()
+	if ours {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-landing:
+		}
+	}
 	rec, err := s.store.Get(ctx, k)
 	if errors.Is(err, ErrNoRecord) {
 		return nil

@@ -28,10 +28,12 @@ type Service struct {
 	leading bool
 	fence   Fence
 	nextSeq uint64 // of the next journal record, while leading
-	// inFlight are the facts that the committer is moving on: the core is ahead of what the watch tells of them.
+	// inFlight are the facts that the committer is moving on: the core is ahead of what the watch tells of
+	// them. landing closes when they have landed.
 	inFlight map[string]struct{}
-	past    queue[coordination.EpisodeKey]
-	ended   queue[string] // assignments
+	landing  chan struct{}
+	past     queue[coordination.EpisodeKey]
+	ended    queue[string] // assignments
 	// removed are the removal facts concluded already, by revision: the watch tells them again.
 	removed map[coordination.PeerKey]uint64
 
@@ -68,11 +70,11 @@ func (s *Service) Run(ctx context.Context) error {
 	if fence, ok := s.opts.Elector.Fence(); ok {
 		s.terms <- LeaderChange{Leading: true, Fence: fence}
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.tick(ctx) })
-	g.Go(func() error { return s.commitLoop(ctx) })
-	g.Go(func() error { return s.watch(ctx) })
-	g.Go(func() error { return s.feed.run(ctx) })
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.tick(running) })
+	g.Go(func() error { return s.commitLoop(running) })
+	g.Go(func() error { return s.watch(running) })
+	g.Go(func() error { return s.feed.run(running) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		return err
 	}

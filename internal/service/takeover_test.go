@@ -200,3 +200,34 @@ func TestACancelledDrainGoesBackToTheHeartbeatsStatus(t *testing.T) {
 		require.ErrorIs(t, err, coordination.ErrPeerTerminated)
 	})
 }
+
+func TestALargeSweepIsWrittenInBatchesAndNothingIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r := start(t, dir)
+		const fleet = 700
+		for i := range fleet {
+			r.beatAs(coordination.Heartbeat{Group: "many", InstanceID: fmt.Sprint("w", i), Subscriptions: []string{fmt.Sprint("s", i)}})
+		}
+		r.later(time.Second)
+		r.later(2*timeout + time.Second)
+		count := func(s *service.Service) map[string]int {
+			types := map[string]int{}
+			for _, typ := range []string{"peer.joined", "peer.stale", "orphan.detected"} {
+				list, err := s.Events(service.EventQuery{Types: []string{typ}})
+				require.NoError(t, err)
+				types[typ] = list.Total
+			}
+			return types
+		}
+		want := map[string]int{"peer.joined": fleet, "peer.stale": fleet, "orphan.detected": fleet}
+		assert.Equal(t, want, count(r.Service))
+		r.stop()
+		r = start(t, dir)
+		assert.Equal(t, want, count(r.Service))
+		open, err := r.Orphans(service.OrphanQuery{State: []service.OrphanState{service.OrphanOpen}})
+		require.NoError(t, err)
+		assert.Equal(t, fleet, open.Total)
+		r.stop()
+	})
+}
