@@ -32,7 +32,9 @@ func (s *Service) commitLoop(ctx context.Context) error {
 		case ch := <-s.terms:
 			err = s.changeTerm(ctx, ch)
 		case <-flush.C:
-			err = s.flushRoster(ctx)
+			if err = s.flushRoster(ctx); err == nil {
+				err = s.writePending(ctx)
+			}
 		case <-s.work:
 			err = s.writePending(ctx)
 		}
@@ -83,7 +85,7 @@ type conclusions struct {
 // writeConclusions commits one batch of what the leader concluded, and reports whether there is more.
 func (s *Service) writeConclusions(ctx context.Context) (more bool, err error) {
 	s.lock()
-	if !s.leading || !s.pending.conclusionsPending() {
+	if !s.leading || (!s.pending.conclusionsPending() && !s.outlived()) {
 		s.mu.Unlock()
 		return false, nil
 	}
@@ -209,15 +211,23 @@ func (s *Service) putForgotten(w *txnWriter, k coordination.PeerKey, shutdown ui
 	}
 }
 
+// outlived reports whether anything may leave the store that did not yet. Under the lock.
+func (s *Service) outlived() bool {
+	return len(s.journal.overflow(s.journalFloor(), 1))+len(s.expiredPast())+len(s.expiredAssignments()) > 0
+}
+
+func (s *Service) journalFloor() Position {
+	if s.opts.JournalFloor == nil {
+		return Position{Revision: math.MaxUint64}
+	}
+	return s.opts.JournalFloor()
+}
+
 func (s *Service) addJournal(w *txnWriter, b *conclusions) {
 	if len(b.taken.events) > 0 {
 		w.putAt(eventKey(b.seq), b.taken.events, 0)
 	}
-	floor := Position{Revision: math.MaxUint64}
-	if s.opts.JournalFloor != nil {
-		floor = s.opts.JournalFloor()
-	}
-	for _, seq := range s.journal.overflow(floor, batchRecords) {
+	for _, seq := range s.journal.overflow(s.journalFloor(), batchRecords) {
 		w.remove(eventKey(seq))
 	}
 	for _, k := range s.expiredPast() {

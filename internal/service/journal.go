@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/coordsvc/coordsvc/internal/coordination"
 )
@@ -149,6 +150,11 @@ func (j *journal) after(pos Position, limit int) ([]JournalEntry, <-chan struct{
 
 // After returns up to limit events after pos, waiting for the first one until ctx ends.
 func (s *Service) After(ctx context.Context, pos Position, limit int) ([]JournalEntry, error) {
+	if s.Head().Before(pos) {
+		if err := s.awaitHead(ctx, pos); err != nil {
+			return nil, err
+		}
+	}
 	for {
 		entries, more, err := s.journal.after(pos, limit)
 		if err != nil || len(entries) > 0 {
@@ -157,6 +163,32 @@ func (s *Service) After(ctx context.Context, pos Position, limit int) ([]Journal
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		case <-more:
+		}
+	}
+}
+
+// replicaLag is how far behind another replica this one may be while all is well, with a margin.
+const replicaLag = 2 * time.Second
+
+// awaitHead waits until the journal reaches a position that a reader brought from another replica. One that is not reached
+// is from another life of the store: what came after it is not known, ErrGap.
+func (s *Service) awaitHead(ctx context.Context, pos Position) error {
+	late := time.NewTimer(replicaLag)
+	defer late.Stop()
+	for {
+		_, more, err := s.journal.after(pos, 1)
+		switch {
+		case err != nil:
+			return err
+		case !s.Head().Before(pos):
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late.C:
+			return ErrGap
 		case <-more:
 		}
 	}

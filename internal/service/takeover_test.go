@@ -231,3 +231,29 @@ func TestALargeSweepIsWrittenInBatchesAndNothingIsLost(t *testing.T) {
 		r.stop()
 	})
 }
+
+func TestTheJournalIsBoundedAndSaysWhenAReaderIsTooFarOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, t.TempDir(), withOptions(func(o *service.Options) { o.JournalSize = 50 }))
+		defer r.stop()
+		for i := range 300 {
+			r.beat(fmt.Sprint("w", i))
+			r.later(time.Millisecond)
+		}
+		r.later(2 * time.Second)
+		list, err := r.Events(service.EventQuery{OldestFirst: true})
+		require.NoError(t, err)
+		assert.LessOrEqual(t, list.Total, 51, "one record at most straddles the limit")
+		assert.Greater(t, list.Total, 40)
+
+		_, err = r.After(t.Context(), service.Position{Revision: 1}, 10)
+		require.ErrorIs(t, err, service.ErrGap, "what came after it has left the journal")
+		ahead := r.Head()
+		ahead.Revision += 1000
+		_, err = r.After(t.Context(), ahead, 10)
+		require.ErrorIs(t, err, service.ErrGap, "it is from another life of the store")
+		entries, err := r.After(t.Context(), service.Position{}, 1000)
+		require.NoError(t, err)
+		assert.Len(t, entries, list.Total)
+	})
+}
