@@ -14,16 +14,16 @@ func (h *handlers) CreateAssignment(ctx context.Context, request apigen.CreateAs
 	if b.Subscriptions == nil {
 		return nil, invalid("/subscriptions", "is required")
 	}
-	var times timestamps
+	var wrong wrongFields
 	message := coordination.Assignment{
-		Group:            groupOf(b.Group),
+		Group:            wrong.group(b.Group),
 		TargetInstanceID: b.TargetInstanceID,
 		Subscriptions:    b.Subscriptions,
 		SourceInstanceID: value(b.SourceInstanceID),
-		AssignedAt:       times.read("/assigned_at", b.AssignedAt),
+		AssignedAt:       wrong.time("/assigned_at", b.AssignedAt),
 		Priority:         value(b.Priority),
 	}
-	if err := times.err(); err != nil {
+	if err := wrong.err(); err != nil {
 		return nil, err
 	}
 	made, err := h.service.Assign(ctx, message)

@@ -10,9 +10,14 @@ import (
 
 // CreateClaim implements apigen.StrictServerInterface.
 func (h *handlers) CreateClaim(ctx context.Context, request apigen.CreateClaimRequestObject) (apigen.CreateClaimResponseObject, error) {
-	c, created, err := h.service.Claim(ctx, service.ClaimRequest{
-		Group: groupOf(request.Body.Group), Subscription: request.Body.Subscription, InstanceID: request.Body.InstanceID,
-	})
+	var wrong wrongFields
+	asked := service.ClaimRequest{
+		Group: wrong.group(request.Body.Group), Subscription: request.Body.Subscription, InstanceID: request.Body.InstanceID,
+	}
+	if err := wrong.err(); err != nil {
+		return nil, err
+	}
+	c, created, err := h.service.Claim(ctx, asked)
 	if err != nil {
 		return nil, err
 	}

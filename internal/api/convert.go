@@ -94,48 +94,55 @@ func value[T any](p *T) T {
 	return *p
 }
 
-// groupOf is the group that a request names, or the default one; an empty name is left for validation to refuse.
-func groupOf[T ~string](group *T) string {
-	if group == nil {
-		return coordination.DefaultGroup
-	}
-	return string(*group)
+// wrongFields collects what the entrance itself must judge, because nobody behind it could: the text of timestamps, and
+// a group that is named but empty. All that is wrong is reported together.
+type wrongFields []coordination.FieldError
+
+func (w *wrongFields) add(pointer, detail string) {
+	*w = append(*w, coordination.FieldError{Pointer: pointer, Detail: detail})
 }
 
-// timestamp reads a time in a body.
-func timestamp(pointer, text string) (time.Time, error) {
-	t, err := coordination.ParseTimestamp(text)
-	if err != nil {
-		return time.Time{}, invalid(pointer, err.Error())
+func (w wrongFields) err() error {
+	if len(w) == 0 {
+		return nil
 	}
-	return t, nil
+	return &coordination.InvalidError{Fields: w}
 }
 
-// timestamps reads optional times; the zero time for those absent. All that are wrong are reported together.
-type timestamps struct{ wrong []coordination.FieldError }
-
-func (w *timestamps) read(pointer string, text *string) time.Time {
+// time reads an optional timestamp; the zero time when it is absent.
+func (w *wrongFields) time(pointer string, text *string) time.Time {
 	if text == nil {
 		return time.Time{}
 	}
 	t, err := coordination.ParseTimestamp(*text)
 	if err != nil {
-		w.wrong = append(w.wrong, coordination.FieldError{Pointer: pointer, Detail: err.Error()})
+		w.add(pointer, err.Error())
 	}
 	return t
 }
 
-func (w *timestamps) err() error {
-	if len(w.wrong) == 0 {
-		return nil
+// group is the group that a request names, or the default one.
+func (w *wrongFields) group(name *string) string {
+	switch {
+	case name == nil:
+		return coordination.DefaultGroup
+	case *name == "":
+		w.add("/group", "is empty; name a group or leave it out")
 	}
-	return &coordination.InvalidError{Fields: w.wrong}
+	return *name
+}
+
+// peerKey is the peer that a path names.
+func peerKey(id string, group *string) (coordination.PeerKey, error) {
+	var wrong wrongFields
+	key := coordination.PeerKey{Group: wrong.group(group), InstanceID: id}
+	return key, wrong.err()
 }
 
 // page is what a list was asked for. The service treats 0 as the default, which an explicit 0 is not.
 func page(limit *int, cursor *string) (service.Page, error) {
-	if limit != nil && (*limit < 1 || *limit > 1000) {
-		return service.Page{}, invalid("/limit", "must be from 1 to 1000")
+	if limit != nil && *limit == 0 {
+		return service.Page{}, invalid("/limit", "is 0; it must be from 1 to 1000")
 	}
 	return service.Page{Limit: value(limit), Cursor: value(cursor)}, nil
 }

@@ -35,18 +35,18 @@ func (r *reader) decode(data []byte, into any) error {
 }
 
 // decodeHeartbeat reads data straight into the core's message: this body is read thousands of times a second, and
-// the generated type would cost an allocation for every optional field. A timestamp that cannot be read is an
-// *coordination.InvalidError, which comes after all that is wrong with form and type.
+// the generated type would cost an allocation for every optional field. What only the entrance can judge (a timestamp
+// that cannot be read) is an *coordination.InvalidError, which comes after all that is wrong with form and type.
 func (r *reader) decodeHeartbeat(data []byte, hb *coordination.Heartbeat) error {
 	r.reset(data)
-	wrongTime := r.heartbeat(hb)
+	wrong := r.heartbeat(hb)
 	if err := r.end(); err != nil {
 		return err
 	}
-	return wrongTime
+	return wrong.err()
 }
 
-// batchItem is one heartbeat of a batch and what is wrong with its timestamp.
+// batchItem is one heartbeat of a batch and what the entrance finds wrong with it.
 type batchItem struct {
 	hb  coordination.Heartbeat
 	err error
@@ -76,7 +76,8 @@ func (r *reader) decodeBatch(data []byte, limit int) ([]batchItem, error) {
 				continue
 			}
 			var item batchItem
-			item.err = r.heartbeat(&item.hb)
+			wrong := r.heartbeat(&item.hb)
+			item.err = wrong.err()
 			items = append(items, item)
 		}
 	}
@@ -92,10 +93,10 @@ func (r *reader) decodeBatch(data []byte, limit int) ([]batchItem, error) {
 	return items, nil
 }
 
-func (r *reader) heartbeat(hb *coordination.Heartbeat) (wrongTime error) {
+func (r *reader) heartbeat(hb *coordination.Heartbeat) (wrong wrongFields) {
 	hb.Group = coordination.DefaultGroup
 	if !r.object() {
-		return nil
+		return wrong
 	}
 	for r.next() {
 		name := r.name()
@@ -106,10 +107,12 @@ func (r *reader) heartbeat(hb *coordination.Heartbeat) (wrongTime error) {
 		case "instance_id":
 			hb.InstanceID, _ = r.text()
 		case "group":
-			hb.Group, _ = r.text()
+			if text, ok := r.text(); ok {
+				hb.Group = wrong.group(&text)
+			}
 		case "timestamp":
 			if text, ok := r.text(); ok {
-				hb.Timestamp, wrongTime = timestamp("/timestamp", text)
+				hb.Timestamp = wrong.time("/timestamp", &text)
 			}
 		case "subscriptions":
 			hb.Subscriptions, hb.HasSubscriptions = r.texts()
@@ -127,7 +130,7 @@ func (r *reader) heartbeat(hb *coordination.Heartbeat) (wrongTime error) {
 			r.skip()
 		}
 	}
-	return wrongTime
+	return wrong
 }
 
 func (r *reader) shutdown(b *apigen.ShutdownRequest) {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/coordsvc/coordsvc/internal/api/apigen"
 	"github.com/coordsvc/coordsvc/internal/service"
@@ -59,8 +58,7 @@ func delivery(d service.Delivery) apigen.Delivery {
 		Attempts:      each(d.Attempts, attempt),
 	}
 	if len(d.Event) > 0 {
-		event := json.RawMessage(d.Event)
-		out.Event = &event
+		out.Event = &d.Event
 	}
 	return out
 }

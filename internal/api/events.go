@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/coordsvc/coordsvc/internal/api/apigen"
@@ -43,7 +42,7 @@ func (a *API) eventPage(w http.ResponseWriter, query service.EventQuery) error {
 		return err
 	}
 	return a.sendJSON(w, http.StatusOK, apigen.EventList{
-		Items: each(list.Items, eventBody), NextCursor: textOrNull(list.NextCursor), Total: list.Total, Head: formatPosition(head),
+		Items: each(list.Items, eventBody), NextCursor: textOrNull(list.NextCursor), Total: list.Total, Head: head.String(),
 	})
 }
 
@@ -75,16 +74,10 @@ func resumePosition(params apigen.ListEventsParams) (*service.Position, error) {
 	return nil, nil
 }
 
-func formatPosition(p service.Position) string {
-	return strconv.FormatUint(p.Revision, 10) + "-" + strconv.Itoa(p.Index)
-}
-
 func parsePosition(pointer, text string) (*service.Position, error) {
-	left, right, _ := strings.Cut(text, "-")
-	revision, err1 := strconv.ParseUint(left, 10, 64)
-	index, err2 := strconv.ParseUint(right, 10, 31)
-	if err1 != nil || err2 != nil {
+	p, err := service.ParsePosition(text)
+	if err != nil {
 		return nil, invalid(pointer, "is not a position of this service's stream (<revision>-<position>)")
 	}
-	return &service.Position{Revision: revision, Index: int(index)}, nil
+	return &p, nil
 }

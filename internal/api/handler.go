@@ -133,10 +133,7 @@ func (a *API) serve(w *recorder, r *http.Request) (route string) {
 
 // route lets the router answer.
 func (a *API) route(w *recorder, r *http.Request) {
-	c, ok := a.router.AcquireContext().(echo.Context)
-	if !ok {
-		return
-	}
+	c := a.router.AcquireContext()
 	defer a.router.ReleaseContext(c)
 	c.Reset(r, w)
 	path := r.URL.RawPath
@@ -198,6 +195,7 @@ func (a *API) handleError(err error, c echo.Context) {
 	out := a.answerTo(err)
 	if out.problem.Status == http.StatusMethodNotAllowed {
 		out.allow = allowed(c.Response().Header().Get("Allow"))
+		out.problem.Detail = new(c.Request().Method + " is not among " + out.allow + ".")
 	}
 	a.send(c.Response(), c.Request(), out, err)
 }

@@ -367,7 +367,11 @@ func (c *checkedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	checked := r.Clone(r.Context())
-	checked.URL.Path = strings.TrimPrefix(r.URL.Path, c.h.api.opts.BasePath)
+	path, inside := strings.CutPrefix(r.URL.Path, c.h.api.opts.BasePath)
+	if !inside {
+		path = "/outside"
+	}
+	checked.URL.Path = path
 	checked.URL.RawPath = strings.TrimPrefix(r.URL.RawPath, c.h.api.opts.BasePath)
 	if err := c.h.contract.check(checked, response, body); err != nil {
 		c.h.t.Errorf("%s %s answered %d against the contract: %v\n%s", r.Method, r.URL, response.StatusCode, err, body)

@@ -138,8 +138,7 @@ func appendSeconds(dst []byte, d time.Duration) []byte {
 // plain tells whether a string needs no escapes in JSON.
 func plain(s string) bool {
 	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&':
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			return false
 		}
 	}

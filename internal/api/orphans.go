@@ -10,7 +10,12 @@ import (
 
 // GetOrphanedSubscriptions implements apigen.StrictServerInterface.
 func (h *handlers) GetOrphanedSubscriptions(_ context.Context, request apigen.GetOrphanedSubscriptionsRequestObject) (apigen.GetOrphanedSubscriptionsResponseObject, error) {
-	view := apigen.OrphanedSubscriptions(h.service.OrphanedSubscriptions(groupOf(request.Params.Group)))
+	var wrong wrongFields
+	group := wrong.group(request.Params.Group)
+	if err := wrong.err(); err != nil {
+		return nil, err
+	}
+	view := apigen.OrphanedSubscriptions(h.service.OrphanedSubscriptions(group))
 	if view == nil {
 		view = apigen.OrphanedSubscriptions{}
 	}

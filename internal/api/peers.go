@@ -54,7 +54,11 @@ func labelFilter(pairs []string) (map[string]string, error) {
 
 // GetPeer implements apigen.StrictServerInterface.
 func (h *handlers) GetPeer(_ context.Context, request apigen.GetPeerRequestObject) (apigen.GetPeerResponseObject, error) {
-	p, err := h.service.Peer(coordination.PeerKey{Group: groupOf(request.Params.Group), InstanceID: request.InstanceID})
+	key, err := peerKey(request.InstanceID, request.Params.Group)
+	if err != nil {
+		return nil, err
+	}
+	p, err := h.service.Peer(key)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +67,10 @@ func (h *handlers) GetPeer(_ context.Context, request apigen.GetPeerRequestObjec
 
 // DeletePeer implements apigen.StrictServerInterface.
 func (h *handlers) DeletePeer(ctx context.Context, request apigen.DeletePeerRequestObject) (apigen.DeletePeerResponseObject, error) {
-	key := coordination.PeerKey{Group: groupOf(request.Params.Group), InstanceID: request.InstanceID}
+	key, err := peerKey(request.InstanceID, request.Params.Group)
+	if err != nil {
+		return nil, err
+	}
 	if err := h.service.RemovePeer(ctx, key); err != nil {
 		return nil, err
 	}
@@ -72,7 +79,10 @@ func (h *handlers) DeletePeer(ctx context.Context, request apigen.DeletePeerRequ
 
 // CancelShutdown implements apigen.StrictServerInterface.
 func (h *handlers) CancelShutdown(ctx context.Context, request apigen.CancelShutdownRequestObject) (apigen.CancelShutdownResponseObject, error) {
-	key := coordination.PeerKey{Group: groupOf(request.Params.Group), InstanceID: request.InstanceID}
+	key, err := peerKey(request.InstanceID, request.Params.Group)
+	if err != nil {
+		return nil, err
+	}
 	p, err := h.service.CancelDrain(ctx, key)
 	if err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ func (k *kind) answer(err error) answer {
 	out.retryAfter = k.retryAfter
 	var wrong *coordination.InvalidError
 	if errors.As(err, &wrong) {
-		out = out.withErrors(fieldErrors(wrong.Fields))
+		out = newAnswer(k.status, k.slug, k.title, fieldsText(wrong.Fields)).withErrors(fieldErrors(wrong.Fields))
 	}
 	var held *coordination.HeldError
 	if errors.As(err, &held) {
@@ -89,6 +89,15 @@ func (k *kind) answer(err error) answer {
 		out.retryAfter = max(out.retryAfter, held.RetryAfter)
 	}
 	return out
+}
+
+// fieldsText says in one line what is wrong with all fields.
+func fieldsText(fields []coordination.FieldError) string {
+	parts := make([]string, len(fields))
+	for i, f := range fields {
+		parts[i] = strings.TrimSpace(f.Pointer + " " + f.Detail)
+	}
+	return strings.Join(parts, "; ")
 }
 
 func fieldErrors(fields []coordination.FieldError) []apigen.FieldError {
@@ -107,26 +116,25 @@ func answerToRouter(err *echo.HTTPError) answer {
 	case http.StatusMethodNotAllowed:
 		return newAnswer(http.StatusMethodNotAllowed, "method-not-allowed", "The path does not know this method", "The Allow header names those it knows.")
 	case http.StatusBadRequest:
-		detail := fmt.Sprint(err.Message)
-		name, reason := badParameter(detail)
-		out := newAnswer(http.StatusBadRequest, "bad-parameter", "A parameter cannot be read", detail)
+		name := badParameter(fmt.Sprint(err.Message))
 		if name == "" {
-			return out
+			return newAnswer(http.StatusBadRequest, "bad-parameter", "A parameter cannot be read", "See /docs for what the path takes.")
 		}
-		return out.withErrors([]apigen.FieldError{{Pointer: "/" + name, Detail: reason}})
+		const detail = "cannot be read, or stands more than once; see /docs for what it takes"
+		return newAnswer(http.StatusBadRequest, "bad-parameter", "A parameter cannot be read", name+" "+detail).
+			withErrors([]apigen.FieldError{{Pointer: "/" + name, Detail: detail}})
 	}
 	return newAnswer(http.StatusInternalServerError, "internal", titleInternal, "The cause is in the service's log.")
 }
 
 // badParameter finds the parameter's name in the generated wrapper's message.
-func badParameter(message string) (name, reason string) {
-	if rest, ok := strings.CutPrefix(message, "Invalid format for parameter "); ok {
-		name, reason, _ = strings.Cut(rest, ": ")
-	} else if rest, ok := strings.CutPrefix(message, "Expected one value for "); ok {
-		name, _, _ = strings.Cut(rest, ",")
-		reason = "must stand once"
+func badParameter(message string) string {
+	for _, prefix := range []string{"Invalid format for parameter ", "Expected one value for "} {
+		if rest, ok := strings.CutPrefix(message, prefix); ok {
+			return rest[:strings.IndexAny(rest+":", ":,")]
+		}
 	}
-	return name, reason
+	return ""
 }
 
 // write sends the problem.

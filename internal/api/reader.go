@@ -61,7 +61,7 @@ type typeError struct{ fields []apigen.FieldError }
 func (e *typeError) Error() string {
 	parts := make([]string, len(e.fields))
 	for i, f := range e.fields {
-		parts[i] = f.Pointer + ": " + f.Detail
+		parts[i] = strings.TrimSpace(f.Pointer + " " + f.Detail)
 	}
 	return strings.Join(parts, "; ")
 }
@@ -536,8 +536,8 @@ func (r *reader) skip() {
 	var objects uint64
 	level := 0
 	for r.broken == nil {
-		switch c := r.peek(); {
-		case c == '{' || c == '[':
+		switch c := r.peek(); c {
+		case '{', '[':
 			if level+r.depth >= maxDepth {
 				r.breakf("the body nests deeper than %d levels", maxDepth)
 				return
@@ -548,13 +548,12 @@ func (r *reader) skip() {
 			if c == '{' {
 				objects |= 1
 			}
-			if r.closed(objects) {
-				level--
-				objects >>= 1
-				break
+			if !r.closed(objects) {
+				r.skipKey(objects)
+				continue
 			}
-			r.skipKey(objects)
-			continue
+			level--
+			objects >>= 1
 		default:
 			r.scalar()
 		}
@@ -595,18 +594,20 @@ func (r *reader) skipKey(objects uint64) {
 }
 
 func (r *reader) scalar() {
-	switch c := r.peek(); {
-	case c == '"':
+	switch c := r.peek(); c {
+	case '"':
 		r.rawString()
-	case c == 't':
+	case 't':
 		r.literal("true")
-	case c == 'f':
+	case 'f':
 		r.literal("false")
-	case c == 'n':
+	case 'n':
 		r.literal("null")
-	case c == '-' || isDigit(c):
-		r.number()
 	default:
-		r.unexpected("a JSON value")
+		if c != '-' && !isDigit(c) {
+			r.unexpected("a JSON value")
+			return
+		}
+		r.number()
 	}
 }

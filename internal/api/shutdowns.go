@@ -34,13 +34,13 @@ func (h *handlers) PostShutdown(ctx context.Context, request apigen.PostShutdown
 }
 
 func shutdownMessage(b *apigen.ShutdownRequest) (coordination.Shutdown, error) {
-	var times timestamps
+	var wrong wrongFields
 	n := coordination.Shutdown{
-		Group:                groupOf(b.Group),
+		Group:                wrong.group(b.Group),
 		InstanceID:           b.InstanceID,
 		Intent:               coordination.Intent(b.Intent),
-		InitiatedAt:          times.read("/initiated_at", b.InitiatedAt),
-		ExpectedCompletionAt: times.read("/expected_completion_at", b.ExpectedCompletionAt),
+		InitiatedAt:          wrong.time("/initiated_at", b.InitiatedAt),
+		ExpectedCompletionAt: wrong.time("/expected_completion_at", b.ExpectedCompletionAt),
 		Subscriptions:        value(b.Subscriptions),
 		HasSubscriptions:     b.Subscriptions != nil,
 		InFlightCount:        value(b.InFlightCount),
@@ -53,7 +53,7 @@ func shutdownMessage(b *apigen.ShutdownRequest) (coordination.Shutdown, error) {
 	case b.ExpectedCompletionAt == nil:
 		n.DrainTimeout, n.HasDrainTimeout = defaultDrain, true
 	}
-	return n, times.err()
+	return n, wrong.err()
 }
 
 func notification(n *service.ShutdownView) apigen.ShutdownNotification {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 const (
 	// streamBatch is how many events are fetched at once.
 	streamBatch = 100
+	// streamChunk is how much is gathered before it is sent: a stream holds little more than this.
+	streamChunk = 64 << 10
 	// streamRetry is how long a browser waits before it connects again.
 	streamRetry = 2 * time.Second
 )
@@ -96,7 +99,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, query service.Event
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	w.WriteHeader(http.StatusOK)
 	if err := s.run(ctx); err != nil {
-		if ctx.Err() == nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			a.streams.countCut()
 		}
 		a.log.DebugContext(r.Context(), "stream cut", "error", err)
@@ -123,33 +126,42 @@ func (s *eventStream) run(ctx context.Context) error {
 	if err := s.flush(); err != nil {
 		return err
 	}
-	for {
+	for ctx.Err() == nil {
 		entries, err := s.wait(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, service.ErrGap):
-			if entries, err = s.gap(); err != nil {
-				return err
-			}
-		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+		if errors.Is(err, service.ErrGap) {
+			entries, err = s.gap()
+		}
+		// No event before the next sign of life is due is no error.
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			return err
 		}
 		for i := range entries {
 			s.add(&entries[i])
-		}
-		if s.buf.Len() == 0 {
-			if s.api.opts.Now().Sub(s.sent) < s.api.opts.StreamKeepAlive {
+			if s.buf.Len() < streamChunk {
 				continue
 			}
-			// Besides keeping proxies awake this moves the client's position on, past events that its filter hides.
-			s.buf.WriteString(":\n")
-			s.position()
+			if err := s.flush(); err != nil {
+				return err
+			}
 		}
-		if err := s.flush(); err != nil {
+		if err := s.keepAlive(); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// keepAlive sends what is left, or a sign of life when there has been nothing for too long. Besides keeping proxies
+// awake that moves the client's position on, past events that its filter hides.
+func (s *eventStream) keepAlive() error {
+	if s.buf.Len() == 0 {
+		if s.api.opts.Now().Sub(s.sent) < s.api.opts.StreamKeepAlive {
+			return nil
+		}
+		s.buf.WriteString(":\n")
+		s.position()
+	}
+	return s.flush()
 }
 
 // wait asks for the next events, until the stream would have been silent for too long.
@@ -166,7 +178,7 @@ func (s *eventStream) gap() ([]service.JournalEntry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the oldest event: %w", err)
 	}
-	fmt.Fprintf(&s.buf, "event: gap\ndata: {\"after\":%q}\n\n", formatPosition(s.pos))
+	fmt.Fprintf(&s.buf, "event: gap\ndata: {\"after\":\"%s\"}\n\n", s.pos)
 	if len(oldest.Items) == 0 {
 		s.pos = s.api.service.Head()
 	}
@@ -179,12 +191,12 @@ func (s *eventStream) add(e *service.JournalEntry) {
 	if !s.query.Matches(&e.Event) {
 		return
 	}
-	fmt.Fprintf(&s.buf, "id: %s\nevent: %s\ndata: %s\n\n", formatPosition(e.Position), e.Event.Type, e.Raw)
+	fmt.Fprintf(&s.buf, "id: %s\nevent: %s\ndata: %s\n\n", e.Position, e.Event.Type, e.Raw)
 }
 
 // position appends a block without data: it sets the client's Last-Event-ID and shows nothing.
 func (s *eventStream) position() {
-	fmt.Fprintf(&s.buf, "id: %s\n\n", formatPosition(s.pos))
+	fmt.Fprintf(&s.buf, "id: %s\n\n", s.pos)
 }
 
 // flush sends what has been appended; it fails when the client does not read in time.

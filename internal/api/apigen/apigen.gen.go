@@ -510,13 +510,11 @@ type DismissRequest struct {
 // Event One object, the same wherever it shows - here, in the stream, on the dashboard, in a webhook's body, in the log.
 type Event = json.RawMessage
 
-// EventData What the type carries; absent keys do not apply. Keys are only ever added.
+// EventData What the type carries; absent keys do not apply. Every `orphan.*` event has `instance_id`, `cause`, `intent`, `subscriptions`, `uncovered`, `covered_by`, `deadline`, `last_seen` and `orphan_ids`, null or empty where they do not apply. Keys are only ever added.
 type EventData struct {
 	// AssignmentID In `assignment.*`.
-	AssignmentID *string `json:"assignment_id,omitempty"`
-
-	// Cause What the peer's status was or became.
-	Cause *OrphanCause `json:"cause,omitempty"`
+	AssignmentID *string      `json:"assignment_id,omitempty"`
+	Cause        *OrphanCause `json:"cause,omitempty"`
 
 	// ClaimID In `orphan.claimed` and `orphan.resolved`.
 	ClaimID *string `json:"claim_id,omitempty"`
@@ -544,10 +542,10 @@ type EventData struct {
 	// Incarnations In `peer.id_conflict`.
 	Incarnations *[]string `json:"incarnations,omitempty"`
 
-	// InstanceID The peer it is about; for `orphan.*` the peer that left.
+	// InstanceID The peer it is about; for `orphan.*` the peer that left, null when nobody did.
 	InstanceID *string `json:"instance_id,omitempty"`
 
-	// Intent Why a peer leaves, from least to most urgent.
+	// Intent Null in `orphan.*` of a peer that announced nothing.
 	Intent   *Intent                 `json:"intent,omitempty"`
 	LastSeen *time.Time              `json:"last_seen,omitempty"`
 	Metadata *map[string]interface{} `json:"metadata,omitempty"`
