@@ -74,7 +74,7 @@ func BenchmarkHeartbeatHandler(b *testing.B) {
 func benchHandler(b *testing.B, handler http.Handler) {
 	b.ReportAllocs()
 	body := strings.NewReader(benchBody)
-	r := httptest.NewRequest(http.MethodPost, heartbeatPath, io.NopCloser(body))
+	r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, heartbeatPath, io.NopCloser(body))
 	r.ContentLength = int64(len(benchBody))
 	r.Header.Set("Content-Type", "application/json")
 	w := &discardWriter{header: http.Header{}}
