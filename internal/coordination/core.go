@@ -56,6 +56,7 @@ type Core struct {
 
 	orphans     map[string]*orphanRef
 	past        map[EpisodeKey]*episode
+	reopened    []*peer // to be told at the end of the input
 	claims      map[string]*claim
 	holders     map[PeerKey][]*claim
 	targets     map[PeerKey][]*assignment

@@ -121,7 +121,7 @@ func (c *Core) conclude(p *peer, now time.Time) {
 		c.concludeBack(p, now, from)
 	case StatusStale:
 		c.joinedFirst(p, now, from)
-		c.tell(p, now, EventPeerStale, p.episodes+c.openingEpisode(p), from)
+		c.tell(p, now, EventPeerStale, (p.episodes+c.openingEpisode(p))<<16|p.drains, from)
 		c.leave(p, now, StatusStale)
 	case StatusDraining, StatusTerminated:
 		c.concludeShutdown(p, now, from, newDrain)
@@ -210,10 +210,11 @@ func (c *Core) leave(p *peer, now time.Time, cause Status) {
 	if s := p.shutdown; s != nil {
 		e.Intent, e.Deadline = s.Intent, s.Deadline
 	}
+	told := e.anyTold()
 	c.orphan(p, now)
 	c.releaseHeld(p, now)
-	if cause == StatusTerminated && before != "" && before != StatusTerminated && e.anyTold() {
-		c.raise(now, c.id(p, EventOrphanEscalated, e.Number), EventOrphanEscalated, c.orphanData(p, e.openSubs()))
+	if cause == StatusTerminated && before != "" && before != StatusTerminated && told {
+		c.raise(now, c.id(p, EventOrphanEscalated, e.Number<<16|p.shutdown.Drain), EventOrphanEscalated, c.orphanData(p, e.openSubs()))
 	}
 	c.moveClaims(p, now)
 }
@@ -451,7 +452,7 @@ func keys(of map[*peer][]string) map[*peer]struct{} {
 }
 
 // coverLost reopens an orphan that had cover, when the last cover goes without a record of its own.
-func (c *Core) coverLost(g *group, name string, now time.Time) {
+func (c *Core) coverLost(g *group, name string) {
 	s := g.subs[name]
 	if !c.leading || s == nil || len(s.serving) > 0 {
 		return
@@ -473,7 +474,16 @@ func (c *Core) coverLost(g *group, name string, now time.Time) {
 	o.State, o.Resolution, o.ResolvedAt, o.CoveredBy = OrphanOpen, "", time.Time{}, nil
 	g.open++
 	c.out.OrphanIDs = append(c.out.OrphanIDs, o.ID)
-	c.detect(newest, now)
+	c.reopened = append(c.reopened, newest)
+}
+
+// tellReopened raises one event for every peer with reopened orphans.
+func (c *Core) tellReopened(now time.Time) {
+	for _, p := range c.reopened {
+		c.detect(p, now) // a second time it has nothing to tell
+	}
+	clear(c.reopened)
+	c.reopened = c.reopened[:0]
 }
 
 func newerEpisode(a, b *peer) bool {
@@ -523,6 +533,7 @@ func (c *Core) concludeAll(now time.Time) {
 			c.resumeSubscription(g.subs[sub], now)
 		}
 	}
+	c.tellReopened(now)
 	for _, id := range slices.Sorted(maps.Keys(c.assignments)) {
 		c.moveAssignment(c.assignments[id], now)
 	}
@@ -536,5 +547,5 @@ func (c *Core) resumeSubscription(s *subscription, now time.Time) {
 	if s.claim != nil {
 		c.moveClaim(s.claim, now)
 	}
-	c.coverLost(s.group, s.name, now)
+	c.coverLost(s.group, s.name)
 }

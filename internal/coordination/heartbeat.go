@@ -76,8 +76,9 @@ func (c *Core) moveTo(p *peer, subs []string, now time.Time) {
 	changed, dropped := c.setSubs(p, subs, now)
 	c.move(p, now, changed)
 	for _, s := range dropped {
-		c.coverLost(p.group, s, now)
+		c.coverLost(p.group, s)
 	}
+	c.tellReopened(now)
 }
 
 // move derives the status and draws the conclusions; those about its subscriptions only where something about
@@ -237,6 +238,7 @@ func (p *peer) isSuperseded(incarnation string) bool {
 func (c *Core) supersede(p *peer, now time.Time, hb *Heartbeat) {
 	p.replaceIncarnation(hb.Incarnation, now, hb.Timestamp)
 	p.stamped, p.busy = false, false
+	p.clock = clock{} // another process may run on another machine
 	c.flush(p)
 }
 
@@ -263,7 +265,8 @@ func (c *Core) ghostBeat(p *peer, now time.Time, hb *Heartbeat) {
 		return
 	}
 	p.idConflict = true
-	c.raise(now, c.id(p, EventPeerIDConflict, uint64(p.takenOverAt.UnixNano())), EventPeerIDConflict, EventData{
+	p.idConflicts++
+	c.raise(now, c.id(p, EventPeerIDConflict, uint64(p.takenOverAt.UnixNano())+p.idConflicts), EventPeerIDConflict, EventData{
 		Group: p.key.Group, InstanceID: p.key.InstanceID, Status: p.status,
 		Incarnation: p.incarnation, Incarnations: []string{hb.Incarnation, p.incarnation},
 	})

@@ -9,10 +9,9 @@ const ShortGap = 500 * time.Millisecond
 // ShortGap is added to all silence deadlines; one above half a heartbeat timeout gives
 // every peer of the group one full timeout from now. To be called before any other input after the gap.
 func (c *Core) Paused(now time.Time, gap time.Duration) {
-	if gap <= ShortGap {
-		return
+	if gap > ShortGap {
+		c.lost += gap
 	}
-	c.lost += gap
 	for _, g := range c.groups {
 		if pausedLong(gap, g.settings.HeartbeatTimeout) {
 			g.graceAt = now

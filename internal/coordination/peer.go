@@ -43,6 +43,7 @@ type peer struct {
 	ghosts      int // beats of superseded incarnations since takenOverAt
 	ghostAt     time.Time
 	idConflict  bool
+	idConflicts uint64 // episodes so far
 	ghostName   string
 
 	// Facts.
@@ -61,6 +62,7 @@ type peer struct {
 	member      bool
 	memberSince time.Time
 	subs        []string // effective: the notification's, or frozen, or the heartbeat's
+	ceased      bool     // stopped serving, and nobody looked yet at what that uncovers
 
 	// Conclusions.
 	announced       Status // "" before the first
@@ -118,6 +120,7 @@ func (c *Core) derive(p *peer, now time.Time) bool {
 	c.out.Touched = true
 	if is := p.serving(); is != was {
 		c.setServing(p, is, now)
+		p.ceased = was
 	}
 	c.countMember(p, now)
 	return true
@@ -185,12 +188,13 @@ func justAfter(t time.Time) time.Time {
 	return t.Add(1)
 }
 
-// forgetAt is when a peer without an open orphan is forgotten; zero while it has one.
+// forgetAt is when a peer without an open orphan is forgotten; zero while it has one. A terminated peer that is still heard
+// stays known: its next heartbeat would make it a new, healthy one.
 func (c *Core) forgetAt(p *peer) time.Time {
 	if p.episode != nil && p.episode.open() > 0 {
 		return time.Time{}
 	}
-	return justAfter(p.since.Add(c.cfg.PeerRetention))
+	return justAfter(later(p.since.Add(c.cfg.PeerRetention), p.lastSeen, p.group.settings.HeartbeatTimeout))
 }
 
 // fire is the peer's alarm when its status did not move.
@@ -259,6 +263,7 @@ func (c *Core) Remove(now time.Time, k PeerKey) (*Output, bool) {
 
 // forget drops a peer and everything that hangs on it.
 func (c *Core) forget(p *peer, now time.Time, reason string, how Resolution) {
+	uncovers := p.tells()
 	c.closeEpisode(p, now, how)
 	c.raise(now, c.id(p, EventPeerRemoved, 0), EventPeerRemoved, EventData{
 		Group: p.key.Group, InstanceID: p.key.InstanceID, PreviousStatus: p.status, Reason: reason,
@@ -267,7 +272,22 @@ func (c *Core) forget(p *peer, now time.Time, reason string, how Resolution) {
 		c.endClaim(cl, now, ClaimExpired)
 	}
 	c.dropDirect(p, now)
+	for _, s := range uncovers {
+		c.coverLost(p.group, s)
+	}
+	c.tellReopened(now)
 	c.out.Forgotten = append(c.out.Forgotten, Forgotten{p.key, p.shutdownRevision()})
+}
+
+// tells lists what nobody covers or tells of any more once p is gone: what it serves, and its open orphans.
+func (p *peer) tells() []string {
+	if p.serving() {
+		return p.subs
+	}
+	if p.episode == nil {
+		return nil
+	}
+	return p.episode.openSubs()
 }
 
 // dropDirect takes a peer out of every index, without conclusions.
@@ -292,8 +312,5 @@ func (c *Core) dropDirect(p *peer, now time.Time) {
 	c.peers--
 	c.out.Changes = append(c.out.Changes, Change{Key: p.key, From: from})
 	c.out.Touched = true
-	for _, s := range subs {
-		c.coverLost(p.group, s, now)
-	}
 	c.dropGroup(p.group)
 }

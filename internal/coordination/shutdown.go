@@ -205,8 +205,9 @@ func (c *Core) ApplyShutdown(now time.Time, rec *ShutdownRecord) *Output {
 	}
 	p.shutdown = rec
 	p.busy = p.busy || rec.InFlightCount > 0 || len(rec.Subscriptions) > 0
-	if rec.Incarnation != "" && rec.Incarnation != p.incarnation && !p.isSuperseded(rec.Incarnation) {
-		p.replaceIncarnation(rec.Incarnation, now, rec.InitiatedAt)
+	if p.incarnation == "" {
+		// Another one than that of the heartbeats may be newer or older: only a heartbeat shows which of them lives.
+		p.incarnation = rec.Incarnation
 	}
 	c.moveTo(p, rec.Subscriptions, now)
 	return out

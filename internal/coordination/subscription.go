@@ -102,15 +102,17 @@ func (c *Core) settleCover(p *peer, now time.Time) {
 		return
 	}
 	c.moveAssignments(p, now)
+	ceased := p.ceased
+	p.ceased = false
 	if p.status == StatusHealthy {
 		c.takeOver(p, p.subs, now)
 		return
 	}
-	if p.serving() {
+	if !ceased {
 		return
 	}
 	for _, name := range p.subs {
-		c.coverLost(p.group, name, now)
+		c.coverLost(p.group, name)
 	}
 }
 

@@ -68,29 +68,35 @@ func (t *timers) next() time.Time {
 	return t.heap[0].at
 }
 
-// advance lets everything fire that is due. Peers change status first, all of them, so that mass staleness
-// is judged on the whole sweep; only then are conclusions drawn.
+// advance lets everything fire that is due. Peers change status first, all of them: whatever else is due, mass staleness
+// and all conclusions look at statuses as of now. Peers are forgotten last, when everybody else's absence has been told.
 func (c *Core) advance(now time.Time) {
 	if next := c.due.next(); next.IsZero() || next.After(now) {
 		return
 	}
-	var moved []*peer
 	for {
-		switch owner := c.due.pop(now).(type) {
-		case nil:
-			c.settle(now, moved)
+		var moved, still []*peer
+		var rest []timed
+		for owner := c.due.pop(now); owner != nil; owner = c.due.pop(now) {
+			switch p, ok := owner.(*peer); {
+			case !ok:
+				rest = append(rest, owner)
+			case p.removed(): // its alarm outlived it
+			case c.derive(p, now):
+				moved = append(moved, p)
+			default:
+				still = append(still, p)
+			}
+		}
+		if len(moved)+len(still)+len(rest) == 0 {
 			return
-		case *peer:
-			if owner.removed() {
-				continue
-			}
-			if c.derive(owner, now) {
-				moved = append(moved, owner)
-			} else {
-				owner.fire(c, now)
-			}
-		default:
+		}
+		for _, owner := range rest {
 			owner.fire(c, now)
+		}
+		c.settle(now, moved)
+		for _, p := range still {
+			p.fire(c, now)
 		}
 	}
 }
@@ -111,4 +117,5 @@ func (c *Core) settle(now time.Time, moved []*peer) {
 	for _, p := range moved {
 		c.settleCover(p, now)
 	}
+	c.tellReopened(now)
 }
