@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/coordsvc/coordsvc/internal/coordination"
@@ -106,20 +105,11 @@ func (s *Service) changeTerm(ctx context.Context, ch LeaderChange) error {
 	return s.beginTerm(ctx, ch.Fence)
 }
 
-// beginTerm reads what the last leader concluded, up to its last word, and goes on from there.
+// beginTerm waits until this replica knows all that the last leader concluded, and goes on from there.
 func (s *Service) beginTerm(ctx context.Context, fence Fence) error {
-	recs, _, err := s.store.List(ctx, "")
+	err := s.lead(ctx, fence)
 	if err == nil {
-		err = s.applyAll(recs)
-	}
-	if err == nil {
-		err = s.lead(ctx, fence)
-	}
-	if err == nil {
-		// Removals and dismissals that nobody concluded wait for a leader: now there is one.
-		err = s.applyAll(slices.DeleteFunc(recs, func(r Record) bool {
-			return !strings.HasPrefix(r.Key, familyRemoval) && !strings.HasPrefix(r.Key, familyDismissal)
-		}))
+		err = s.takeUpFacts(ctx)
 	}
 	if err != nil {
 		s.requeue(LeaderChange{Leading: true, Fence: fence}) // the term goes on: try again
@@ -128,7 +118,22 @@ func (s *Service) beginTerm(ctx context.Context, fence Fence) error {
 	return nil
 }
 
-// lead starts concluding under the fence.
+// takeUpFacts concludes removals and dismissals that nobody concluded: they waited for a leader.
+func (s *Service) takeUpFacts(ctx context.Context) error {
+	for _, family := range []string{familyRemoval, familyDismissal} {
+		recs, _, err := s.store.List(ctx, family)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", family, err)
+		}
+		if err := s.applyAll(recs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lead starts concluding under the fence. The epoch was taken in the first transaction of the term: what is older is the last
+// leader's, and no word of it can come later.
 func (s *Service) lead(ctx context.Context, fence Fence) error {
 	rec, err := s.store.Get(ctx, keyEpoch)
 	if err != nil && !errors.Is(err, ErrNoRecord) {
@@ -139,6 +144,9 @@ func (s *Service) lead(ctx context.Context, fence Fence) error {
 		if taken, err = decode[epochRecord](rec); err != nil {
 			return err
 		}
+	}
+	if err := s.awaitLoaded(ctx, rec.Revision); err != nil {
+		return err
 	}
 	now := s.lock()
 	defer s.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidwall/btree"
+
 	"github.com/coordsvc/coordsvc/internal/coordination"
 )
 
@@ -15,10 +17,16 @@ func (s *Service) Peer(k coordination.PeerKey) (Peer, error) {
 	now := s.lock()
 	defer s.mu.Unlock()
 	v, ok := s.core.Peer(k)
-	if !ok {
+	if !ok || s.hidden(k) {
 		return Peer{}, coordination.ErrNotFound
 	}
 	return peerOf(v, now), nil
+}
+
+// hidden: the peer is removed for good, and only the leader's conclusion is still to come. Under the lock.
+func (s *Service) hidden(k coordination.PeerKey) bool {
+	_, removing := s.removing[k]
+	return removing
 }
 
 func peerOf(v coordination.PeerView, now time.Time) Peer {
@@ -115,7 +123,7 @@ type peerPage struct {
 
 // take offers a matching peer to the page.
 func (pg *peerPage) take(k coordination.PeerKey) {
-	if pg.q.Cursor != "" && coordination.ComparePeers(k, pg.from) <= 0 {
+	if pg.s.hidden(k) || (pg.q.Cursor != "" && coordination.ComparePeers(k, pg.from) <= 0) {
 		return
 	}
 	if len(pg.list.Items) < pg.limit {
@@ -148,7 +156,7 @@ func (pg *peerPage) walkGroup(group string, g *groupIndex) {
 	pivot := ""
 	if indexed {
 		for _, set := range sets {
-			pg.list.Total += set.Len()
+			pg.list.Total += set.Len() - pg.s.hiddenIn(group, set)
 		}
 		if pg.full || group < pg.from.Group {
 			return
@@ -170,8 +178,19 @@ func (pg *peerPage) walkGroup(group string, g *groupIndex) {
 	})
 }
 
+// hiddenIn counts the hidden peers of a set.
+func (s *Service) hiddenIn(group string, set *btree.Set[string]) int {
+	n := 0
+	for k := range s.removing {
+		if k.Group == group && set.Contains(k.InstanceID) {
+			n++
+		}
+	}
+	return n
+}
+
 func (pg *peerPage) matches(k coordination.PeerKey) bool {
-	if !pg.q.matchesID(k.InstanceID) {
+	if pg.s.hidden(k) || !pg.q.matchesID(k.InstanceID) {
 		return false
 	}
 	if len(pg.q.Status) > 0 && !slices.Contains(pg.q.Status, pg.s.core.StatusOf(k)) {
@@ -201,7 +220,9 @@ func (s *Service) OrphanedSubscriptions(group string) map[string][]string {
 	for _, st := range []coordination.Status{coordination.StatusDraining, coordination.StatusTerminated, coordination.StatusStale} {
 		if set := g.status[st]; set != nil {
 			set.Scan(func(id string) bool {
-				keys = append(keys, coordination.PeerKey{Group: group, InstanceID: id})
+				if k := (coordination.PeerKey{Group: group, InstanceID: id}); !s.hidden(k) {
+					keys = append(keys, k)
+				}
 				return true
 			})
 		}
@@ -232,6 +253,7 @@ type removal struct {
 func (s *Service) RemovePeer(ctx context.Context, k coordination.PeerKey) error {
 	now := s.lock()
 	_, known := s.core.Peer(k)
+	known = known && !s.hidden(k)
 	s.mu.Unlock()
 	if !known {
 		return coordination.ErrNotFound
@@ -249,13 +271,18 @@ func (s *Service) RemovePeer(ctx context.Context, k coordination.PeerKey) error 
 	return nil
 }
 
-// applyRemoval concludes a removal, once, on the leader; the others hear that the peer's records went.
+// applyRemoval concludes a removal, once, on the leader; the others hide the peer until its records go.
 func (s *Service) applyRemoval(k coordination.PeerKey, revision uint64) {
 	s.with(func(now time.Time) *coordination.Output {
-		if !s.leading || s.removed[k] >= revision {
+		switch {
+		case s.removed[k] >= revision:
 			return &coordination.Output{}
+		case !s.leading:
+			s.removing[k] = struct{}{}
+			return &coordination.Output{Touched: true}
 		}
 		s.removed[k] = revision
+		delete(s.removing, k)
 		out, known := s.core.Remove(now, k)
 		if !known {
 			// The peer is gone already; its removal record still has to go.

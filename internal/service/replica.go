@@ -29,10 +29,34 @@ func (s *Service) Load(ctx context.Context) error {
 	if err := s.applyAll(recs); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.loaded = revision
-	s.mu.Unlock()
+	s.advanceTo(revision)
 	return nil
+}
+
+// advanceTo notes that the store has been applied up to a revision.
+func (s *Service) advanceTo(revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loaded = revision
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+// awaitLoaded waits until the watch has applied everything up to a revision.
+func (s *Service) awaitLoaded(ctx context.Context, revision uint64) error {
+	for {
+		s.mu.Lock()
+		loaded, news := s.loaded, s.news
+		s.mu.Unlock()
+		if loaded >= revision {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		}
+	}
 }
 
 func (s *Service) applyAll(recs []Record) error {
@@ -82,9 +106,7 @@ func (s *Service) applyChanges(ch Changes) error {
 	for _, k := range ch.Deletes {
 		s.applyDelete(k)
 	}
-	s.mu.Lock()
-	s.loaded = ch.Revision
-	s.mu.Unlock()
+	s.advanceTo(ch.Revision)
 	return nil
 }
 
@@ -229,6 +251,7 @@ func (s *Service) applyDelete(k string) {
 		if pk, ok := peerKeyOf(familyRemoval, k); ok {
 			s.lock()
 			delete(s.removed, pk)
+			delete(s.removing, pk)
 			s.mu.Unlock()
 		}
 	case strings.HasPrefix(k, familyConclusion):

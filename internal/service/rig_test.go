@@ -23,7 +23,7 @@ const timeout = 15 * time.Second
 type rig struct {
 	*service.Service
 	t       *testing.T
-	dir     string
+	ctx     context.Context
 	store   *standalone.Store
 	elector *standalone.Elector
 	opts    service.Options
@@ -45,12 +45,20 @@ func withOptions(change func(*service.Options)) rigOption {
 	return func(r *rig) { change(&r.opts) }
 }
 
-// start opens dir and runs a replica on it until stop, or the end of the test.
+// start opens dir and runs a replica on it until stop.
 func start(t *testing.T, dir string, options ...rigOption) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: dir}
-	ctx, cancel := context.WithCancel(context.Background())
-	r.cancel = cancel
+	r := load(t, dir, options...)
+	r.run()
+	return r
+}
+
+// load opens dir and reads it, as a replica that does not run yet.
+func load(t *testing.T, dir string, options ...rigOption) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
 	var err error
 	r.store, err = standalone.OpenStore(ctx, standalone.StoreOptions{Dir: dir, Holds: func(f service.Fence) bool { return r.elector.Holds(f) }})
 	require.NoError(t, err)
@@ -70,12 +78,17 @@ func start(t *testing.T, dir string, options ...rigOption) *rig {
 	r.Service, err = service.New(r.opts)
 	require.NoError(t, err)
 	require.NoError(t, r.Load(ctx))
-	r.group, ctx = errgroup.WithContext(ctx)
+	r.ctx = ctx
+	return r
+}
+
+func (r *rig) run() {
+	var ctx context.Context
+	r.group, ctx = errgroup.WithContext(r.ctx)
 	r.group.Go(func() error { return r.Run(ctx) })
 	r.group.Go(func() error { return r.elector.Run(ctx) })
 	r.group.Go(func() error { return r.opts.Bus.Run(ctx, r.Service) })
 	synctest.Wait()
-	return r
 }
 
 // stop ends the replica without a word to anybody.

@@ -24,7 +24,8 @@ type Service struct {
 	looked  time.Time // the service's own last look at the clock
 	pending pending
 	index   *index
-	loaded  uint64 // revision up to which the store has been applied
+	loaded  uint64        // revision up to which the store has been applied
+	news    chan struct{} // closed and replaced when loaded grows
 	leading bool
 	fence   Fence
 	nextSeq uint64 // of the next journal record, while leading
@@ -34,8 +35,10 @@ type Service struct {
 	landing  chan struct{}
 	past     queue[coordination.EpisodeKey]
 	ended    queue[string] // assignments
-	// removed are the removal facts concluded already, by revision: the watch tells them again.
-	removed map[coordination.PeerKey]uint64
+	// removed are the removal facts concluded already, by revision: the watch tells them again. removing are those
+	// that wait for a leader: the peer is hidden meanwhile.
+	removed  map[coordination.PeerKey]uint64
+	removing map[coordination.PeerKey]struct{}
 
 	work    chan struct{} // wakes the committer
 	terms   chan LeaderChange
@@ -54,6 +57,7 @@ func New(opts Options) (*Service, error) {
 		core: coordination.New(opts.Core), index: newIndex(), pending: newPending(),
 		work: make(chan struct{}, 1), terms: make(chan LeaderChange, 16),
 		journal: newJournal(opts.JournalSize), feed: newFeed(), removed: map[coordination.PeerKey]uint64{},
+		removing: map[coordination.PeerKey]struct{}{}, news: make(chan struct{}),
 	}
 	return s, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coordsvc/coordsvc/internal/coordination"
 	"github.com/coordsvc/coordsvc/internal/service"
+	"github.com/coordsvc/coordsvc/internal/standalone"
 )
 
 func TestAPeerLivesDrainsAndIsTakenOver(t *testing.T) {
@@ -152,6 +153,36 @@ func TestRemovedPeersResolveTheirOrphans(t *testing.T) {
 		r.stop()
 		r = start(t, dir)
 		assert.Equal(t, coordination.StatusUnknown, r.status("a"))
+		r.stop()
+	})
+}
+
+func TestARemovalThatNobodyConcludedHidesThePeerUntilALeaderDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r := start(t, dir)
+		r.beat("a", "orders")
+		r.drain("a", time.Minute)
+		r.later(time.Second)
+		r.stop()
+		// A crash between the answer and its conclusion leaves just the fact.
+		store, err := standalone.OpenStore(t.Context(), standalone.StoreOptions{Dir: dir})
+		require.NoError(t, err)
+		_, err = store.Commit(t.Context(), service.Txn{Puts: []service.Put{{
+			Key: "removal/default/a", Value: []byte(`{"group":"default","instance_id":"a","at":"2026-01-01T00:00:00Z"}`),
+		}}})
+		require.NoError(t, err)
+		require.NoError(t, store.Close())
+
+		r = load(t, dir)
+		assert.Equal(t, "not found", string(r.status("a")), "before anybody leads")
+		list, err := r.Peers(service.PeerQuery{})
+		require.NoError(t, err)
+		assert.Zero(t, list.Total)
+		assert.Empty(t, list.Items)
+		assert.Empty(t, r.orphans())
+		r.run()
+		assert.Equal(t, []string{"peer.joined", "peer.draining", "orphan.detected", "orphan.resolved", "peer.removed"}, r.told("a"))
 		r.stop()
 	})
 }

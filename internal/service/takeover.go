@@ -55,7 +55,7 @@ func (s *Service) Orphans(q OrphanQuery) (List[Orphan], error) {
 	}
 	return newest(q.Page, "o", tree, func(id string) (Orphan, bool) {
 		v, ok := s.core.Orphan(id)
-		if !ok || !q.matches(&v) {
+		if !ok || !q.matches(&v) || s.hidden(v.Episode.Key().PeerKey) {
 			return Orphan{}, false
 		}
 		return orphanOf(v), true
