@@ -263,6 +263,14 @@ func TestASecondOneOnTheSameDirectoryOrPortIsRefused(t *testing.T) {
 	s.end()
 }
 
+func TestAStopBeforeTheStartIsNoFailure(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := options(t)
+	o.LogOutput = io.Discard
+	assert.NoError(t, app.Run(ctx, o))
+}
+
 func TestBadOptionsStopTheStart(t *testing.T) {
 	o := options(t)
 	o.HeartbeatTimeout = 0

@@ -45,6 +45,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	p, err := build(ctx, o, log)
 	if err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			err = nil // asked to stop before it had begun
+		}
 		return errors.Join(err, listener.Close())
 	}
 	r := &running{parts: p, listener: listener, server: newServer(p.handler, log)}

@@ -320,7 +320,7 @@ func (l *load) verifyTold(hook *receiver) {
 		}
 		return names
 	}
-	assert.Eventually(l.t, func() bool { return len(missing()) == 0 }, time.Minute, 50*time.Millisecond, "an acknowledged drain is never told")
+	assert.Eventually(l.t, func() bool { return len(missing()) == 0 }, 20*time.Second, 50*time.Millisecond, "an acknowledged drain is never told")
 	assert.Empty(l.t, missing(), "acknowledged and never told")
 	assertTold(l.t, hook.deliveries("*"))
 	events := map[string]string{}
