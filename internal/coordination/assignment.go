@@ -202,17 +202,19 @@ type assignmentStage struct {
 
 // assignmentStages are the states that have an event, in the order of a life. A covered assignment counts
 // as acknowledged: the target does what it was asked to.
-var assignmentStages = []assignmentStage{
-	{AssignmentPending, EventAssignmentCreated},
-	{AssignmentDelivered, EventAssignmentDelivered},
-	{AssignmentAcknowledged, EventAssignmentAcknowledged},
-	{AssignmentCovered, EventAssignmentAcknowledged},
-	{AssignmentExpired, EventAssignmentExpired},
+func assignmentStages() []assignmentStage {
+	return []assignmentStage{
+		{AssignmentPending, EventAssignmentCreated},
+		{AssignmentDelivered, EventAssignmentDelivered},
+		{AssignmentAcknowledged, EventAssignmentAcknowledged},
+		{AssignmentCovered, EventAssignmentAcknowledged},
+		{AssignmentExpired, EventAssignmentExpired},
+	}
 }
 
 // toldStage orders the states that were told.
 func toldStage(s AssignmentState) int {
-	return slices.IndexFunc(assignmentStages, func(st assignmentStage) bool { return st.state == s })
+	return slices.IndexFunc(assignmentStages(), func(st assignmentStage) bool { return st.state == s })
 }
 
 // tellAssignment raises the events of the stages that were reached and not told.
@@ -221,7 +223,7 @@ func (c *Core) tellAssignment(a *assignment, now time.Time) {
 		return
 	}
 	started := a.Told == ""
-	for _, stage := range assignmentStages {
+	for _, stage := range assignmentStages() {
 		reached := stage.state == a.State || (stage.state == AssignmentDelivered && !a.DeliveredAt.IsZero()) || stage.state == AssignmentPending
 		if started && reached {
 			c.raiseAssignment(a, now, stage.event)

@@ -30,8 +30,10 @@ type group struct {
 }
 
 func newGroup(name string, s GroupSettings) *group {
-	return &group{name: name, settings: s, peers: map[string]*peer{}, subs: map[string]*subscription{}, counts: statuses{},
-		contested: map[*subscription]struct{}{}}
+	return &group{
+		name: name, settings: s, peers: map[string]*peer{}, subs: map[string]*subscription{}, counts: statuses{},
+		contested: map[*subscription]struct{}{},
+	}
 }
 
 // inOrder lists the group's peers by name.

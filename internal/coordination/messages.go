@@ -150,6 +150,8 @@ const (
 	OutcomeIgnoredStale Outcome = "ignored_stale"
 	// OutcomeRejoined: the heartbeat closed a shutdown notification; the peer is back.
 	OutcomeRejoined Outcome = "rejoined"
+	// OutcomeRejected: a message out of range, or beyond a limit; it changed nothing. Only counted, never answered.
+	OutcomeRejected Outcome = "rejected"
 	// OutcomeMerged: a notification that joined a live drain.
 	OutcomeMerged Outcome = "merged"
 )

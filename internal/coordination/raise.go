@@ -39,7 +39,8 @@ func claimID(k SubscriptionKey, token uint64) string {
 	return hashID("clm_", []string{k.Group, k.Subscription}, token)
 }
 
-var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+// idAlphabet is Crockford's base 32 in lower case: nothing in it is mistaken for something else.
+const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // hashID is a short stable name: 100 bits of SHA-256 over length-prefixed parts.
 func hashID(prefix string, parts []string, numbers ...uint64) string {
@@ -56,7 +57,7 @@ func hashID(prefix string, parts []string, numbers ...uint64) string {
 	}
 	var b strings.Builder
 	b.WriteString(prefix)
-	b.WriteString(idEncoding.EncodeToString(h.Sum(nil))[:20])
+	b.WriteString(base32.NewEncoding(idAlphabet).EncodeToString(h.Sum(nil))[:20])
 	return b.String()
 }
 

@@ -152,9 +152,9 @@ func (c *Core) GroupViews() []GroupView {
 // OpenClaims counts active claims.
 func (c *Core) OpenClaims() int { return c.openClaims }
 
-// Gone lists the peers of a group that are draining, terminated or stale with what they leave behind: the seed's
+// Gone lists those of a group's peers that are draining, terminated or stale with what they leave behind: the seed's
 // get_orphaned_subscriptions. Peers with no subscriptions are absent.
-func (c *Core) Gone(group string, keys []PeerKey) map[string][]string {
+func (c *Core) Gone(keys []PeerKey) map[string][]string {
 	gone := map[string][]string{}
 	for _, k := range keys {
 		if p := c.peer(k); p != nil && p.gone() && len(p.subs) > 0 {

@@ -121,7 +121,7 @@ func (r *seedRun) state(ids []string) seedState {
 			s.TimeRemaining[id] = max(0, v.Shutdown.Deadline.Sub(r.now).Seconds())
 		}
 	}
-	s.Orphaned = r.core.Gone(DefaultGroup, keys)
+	s.Orphaned = r.core.Gone(keys)
 	return s
 }
 

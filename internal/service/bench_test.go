@@ -32,7 +32,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	go func() { done <- s.Run(ctx) }()
 	defer func() {
 		cancel()
-		<-done
+		require.NoError(b, <-done)
 		require.NoError(b, store.Close())
 	}()
 	ids := make([]string, 10_000)

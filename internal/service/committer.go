@@ -266,7 +266,7 @@ func (s *Service) committed(b *conclusions, revision uint64) {
 // logEvent writes one line for every transition.
 func (s *Service) logEvent(e *coordination.Event) {
 	d := &e.Data
-	attrs := []any{"event_id", e.ID, "epoch", d.Epoch}
+	attrs := []any{"type", e.Type, "event_id", e.ID, "epoch", d.Epoch}
 	add := func(name, value string) {
 		if value != "" {
 			attrs = append(attrs, name, value)
@@ -290,7 +290,7 @@ func (s *Service) logEvent(e *coordination.Event) {
 	if d.Deadline != nil {
 		attrs = append(attrs, "deadline", *d.Deadline)
 	}
-	s.log.Info(string(e.Type), attrs...)
+	s.log.Info("event", attrs...)
 }
 
 // writeHandedOut commits that assignments reached their target.

@@ -18,7 +18,9 @@ const (
 	scopeHealth
 )
 
-var scopeNames = []string{"peers", "orphans", "claims", "assignments", "events", "leader", "health"}
+func scopeNames() []string {
+	return []string{"peers", "orphans", "claims", "assignments", "events", "leader", "health"}
+}
 
 // feedEvery bounds how often live readers are told; a heartbeat pays one atomic operation for it.
 const feedEvery = 100 * time.Millisecond
@@ -92,7 +94,7 @@ func (s *Service) Invalidations(ctx context.Context, deliver func(Invalidation) 
 		case <-r.wake:
 		}
 		scopes := r.dirty.Swap(0)
-		for i, name := range scopeNames {
+		for i, name := range scopeNames() {
 			if scopes&(1<<i) == 0 {
 				continue
 			}

@@ -46,6 +46,7 @@ func (s *Service) beat(hb *coordination.Heartbeat, a coordination.Arrival) (Hear
 	}
 	hb.Subscriptions = coordination.FoldDuplicates(hb.Subscriptions)
 	if err := s.opts.Limits.CheckHeartbeat(hb); err != nil {
+		s.opts.Metrics.Heartbeat(coordination.OutcomeRejected, a.Entrance)
 		return HeartbeatReply{}, err
 	}
 	now := s.lock()
@@ -53,6 +54,7 @@ func (s *Service) beat(hb *coordination.Heartbeat, a coordination.Arrival) (Hear
 	s.collect(out)
 	if err != nil {
 		s.mu.Unlock()
+		s.opts.Metrics.Heartbeat(coordination.OutcomeRejected, a.Entrance)
 		s.opts.Metrics.Dropped("peer_limit", 1)
 		return HeartbeatReply{}, err
 	}

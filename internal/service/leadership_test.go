@@ -76,7 +76,7 @@ func (p *pair) stop() {
 }
 
 func (p *pair) later(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // virtual time of the bubble
+	time.Sleep(d) // virtual time
 	synctest.Wait()
 }
 

@@ -227,7 +227,7 @@ func (s *Service) OrphanedSubscriptions(group string) map[string][]string {
 			})
 		}
 	}
-	return s.core.Gone(group, keys)
+	return s.core.Gone(keys)
 }
 
 // Conflicts lists subscriptions that more than one healthy peer serves.

@@ -12,9 +12,11 @@ import (
 )
 
 // loadOrder is the order in which families are applied: what others hang on comes first.
-var loadOrder = []string{
-	familyPeer, familyShutdown, familyConclusion, familyConflict, familyMass,
-	familyPast, familyClaim, familyAssignment, familyRemoval, familyDismissal, familyEvent,
+func loadOrder() []string {
+	return []string{
+		familyPeer, familyShutdown, familyConclusion, familyConflict, familyMass,
+		familyPast, familyClaim, familyAssignment, familyRemoval, familyDismissal, familyEvent,
+	}
 }
 
 // Load reads the whole store. It must succeed before Run, and before the first request is answered.
@@ -60,7 +62,7 @@ func (s *Service) awaitLoaded(ctx context.Context, revision uint64) error {
 }
 
 func (s *Service) applyAll(recs []Record) error {
-	for _, family := range loadOrder {
+	for _, family := range loadOrder() {
 		for _, rec := range recs {
 			if strings.HasPrefix(rec.Key, family) {
 				if err := s.apply(rec); err != nil {

@@ -23,7 +23,6 @@ const timeout = 15 * time.Second
 type rig struct {
 	*service.Service
 	t       *testing.T
-	ctx     context.Context
 	store   *standalone.Store
 	elector *standalone.Elector
 	opts    service.Options
@@ -57,8 +56,7 @@ func start(t *testing.T, dir string, options ...rigOption) *rig {
 func load(t *testing.T, dir string, options ...rigOption) *rig {
 	t.Helper()
 	r := &rig{t: t}
-	var ctx context.Context
-	ctx, r.cancel = context.WithCancel(context.Background())
+	ctx := context.Background()
 	var err error
 	r.store, err = standalone.OpenStore(ctx, standalone.StoreOptions{Dir: dir, Holds: func(f service.Fence) bool { return r.elector.Holds(f) }})
 	require.NoError(t, err)
@@ -78,13 +76,13 @@ func load(t *testing.T, dir string, options ...rigOption) *rig {
 	r.Service, err = service.New(r.opts)
 	require.NoError(t, err)
 	require.NoError(t, r.Load(ctx))
-	r.ctx = ctx
 	return r
 }
 
 func (r *rig) run() {
-	var ctx context.Context
-	r.group, ctx = errgroup.WithContext(r.ctx)
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	r.group, ctx = errgroup.WithContext(ctx)
 	r.group.Go(func() error { return r.Run(ctx) })
 	r.group.Go(func() error { return r.elector.Run(ctx) })
 	r.group.Go(func() error { return r.opts.Bus.Run(ctx, r.Service) })
@@ -100,7 +98,7 @@ func (r *rig) stop() {
 
 // later lets virtual time pass.
 func (r *rig) later(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // virtual time of the bubble
+	time.Sleep(d) // virtual time
 	synctest.Wait()
 }
 

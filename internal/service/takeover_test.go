@@ -98,7 +98,7 @@ func TestMassStalenessHoldsOrphanEvents(t *testing.T) {
 		r.keepBeating(2*timeout, func() { beatAll("a", "b", "c", "d", "e") })
 		r.later(timeout + 1)
 		assert.Equal(t, coordination.StatusStale, r.status("a"))
-		assert.Equal(t, 5, len(r.orphans(service.OrphanHeld)))
+		assert.Len(t, r.orphans(service.OrphanHeld), 5)
 		assert.Contains(t, r.told(""), "group.mass_staleness")
 		assert.NotContains(t, r.told("a"), "orphan.detected")
 		_, _, err := r.Claim(t.Context(), service.ClaimRequest{Subscription: "sub-of-a", InstanceID: "z"})
