@@ -256,6 +256,7 @@ func (p *peer) replaceIncarnation(next string, now, stamp time.Time) {
 // ghostBeat is a beat of a superseded incarnation. One may have been under way when the process was
 // restarted; one that was stamped after the restart, or a second one, shows two processes under one id.
 func (c *Core) ghostBeat(p *peer, now time.Time, hb *Heartbeat) {
+	c.endIDConflict(p, now)
 	p.ghosts++
 	timeout := p.group.settings.HeartbeatTimeout
 	late := !hb.Timestamp.IsZero() && !p.takenStamp.IsZero() && hb.Timestamp.After(p.takenStamp)
@@ -276,7 +277,7 @@ func (c *Core) ghostBeat(p *peer, now time.Time, hb *Heartbeat) {
 // endIDConflict closes the episode once the superseded incarnation was silent for longer than one timeout.
 func (c *Core) endIDConflict(p *peer, now time.Time) {
 	if p.idConflict && now.Sub(p.ghostAt) > p.group.settings.HeartbeatTimeout {
-		p.idConflict = false
+		p.idConflict, p.ghosts = false, 0
 		c.out.Touched = true
 	}
 }

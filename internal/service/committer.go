@@ -77,9 +77,10 @@ func (s *Service) writePending(ctx context.Context) error {
 
 // conclusions is one fenced transaction in the making.
 type conclusions struct {
-	txn   Txn
-	taken pending
-	seq   uint64
+	txn    Txn
+	taken  pending
+	events []coordination.Event
+	seq    uint64
 }
 
 // writeConclusions commits one batch of what the leader concluded, and reports whether there is more.
@@ -107,7 +108,7 @@ func (s *Service) writeConclusions(ctx context.Context) (more bool, err error) {
 		s.committed(batch, revision)
 		return more, nil
 	case errors.Is(err, ErrFenced):
-		s.log.Warn("conclusions dropped: leadership lost", "events", len(batch.taken.events))
+		s.log.Warn("conclusions dropped: leadership lost", "events", len(batch.events))
 		s.landed()
 		return false, s.fenced(ctx, batch.taken)
 	case errors.Is(err, ErrConflict):
@@ -150,21 +151,14 @@ func (s *Service) buildBatch() (*conclusions, error) {
 	fence := s.fence
 	b.txn.Fence = &fence
 	w := txnWriter{txn: &b.txn}
-	for k := range b.taken.conclusions {
-		s.putConclusion(&w, k)
+	b.events = b.taken.told()
+	for k, pp := range b.taken.peers {
+		s.putPeer(&w, k, pp)
 	}
 	for k := range b.taken.roster {
 		if rec, ok := s.core.PeerRecord(k); ok {
 			w.put(peerKey(familyPeer, k), rec)
 		}
-	}
-	for k := range b.taken.closed {
-		if rec, ok := s.core.ClosedRecord(k); ok {
-			w.putAt(peerKey(familyShutdown, k), rec, rec.Revision)
-		}
-	}
-	for k, revision := range b.taken.forgotten {
-		s.putForgotten(&w, k, revision)
 	}
 	for k := range b.taken.claims {
 		if rec, ok := s.core.ClaimRecord(k); ok {
@@ -185,16 +179,25 @@ func (s *Service) buildBatch() (*conclusions, error) {
 	for id := range b.taken.dismissals {
 		w.remove(key(familyDismissal, id))
 	}
-	for i := range b.taken.past {
-		w.put(pastKey(b.taken.past[i].Key()), b.taken.past[i])
-	}
 	s.addJournal(&w, b)
 	return b, w.err
 }
 
-func (s *Service) putConclusion(w *txnWriter, k coordination.PeerKey) {
+// putPeer writes what is concluded about one peer.
+func (s *Service) putPeer(w *txnWriter, k coordination.PeerKey, pp *peerPending) {
+	pp.stamp = false
 	if rec, ok := s.core.ConclusionRecord(k); ok {
 		w.put(peerKey(familyConclusion, k), rec)
+	}
+	if rec, ok := s.core.ClosedRecord(k); ok && pp.closed {
+		pp.stamp = true
+		w.putAt(peerKey(familyShutdown, k), rec, rec.Revision)
+	}
+	if pp.forgotten {
+		s.putForgotten(w, k, pp.shutdown)
+	}
+	for i := range pp.past {
+		w.put(pastKey(pp.past[i].Key()), pp.past[i])
 	}
 }
 
@@ -224,8 +227,8 @@ func (s *Service) journalFloor() Position {
 }
 
 func (s *Service) addJournal(w *txnWriter, b *conclusions) {
-	if len(b.taken.events) > 0 {
-		w.putAt(eventKey(b.seq), b.taken.events, 0)
+	if len(b.events) > 0 {
+		w.putAt(eventKey(b.seq), b.events, 0)
 	}
 	for _, seq := range s.journal.overflow(s.journalFloor(), batchRecords) {
 		w.remove(eventKey(seq))
@@ -242,11 +245,16 @@ func (s *Service) addJournal(w *txnWriter, b *conclusions) {
 func (s *Service) committed(b *conclusions, revision uint64) {
 	s.lock()
 	defer s.mu.Unlock()
-	if len(b.taken.events) > 0 {
+	if len(b.events) > 0 {
 		s.nextSeq = b.seq + 1
 	}
-	for k := range b.taken.closed {
-		s.core.StampShutdown(k, revision)
+	for k, pp := range b.taken.peers {
+		if pp.stamp {
+			s.core.StampShutdown(k, revision)
+		}
+		for i := range pp.past {
+			s.past.add(pp.past[i].Key())
+		}
 	}
 	for k := range b.taken.claims {
 		s.core.StampClaim(k, revision)
@@ -255,11 +263,8 @@ func (s *Service) committed(b *conclusions, revision uint64) {
 		s.core.StampAssignment(id, revision)
 		s.noteEnded(id)
 	}
-	for i := range b.taken.past {
-		s.past.add(b.taken.past[i].Key())
-	}
-	for i := range b.taken.events {
-		s.logEvent(&b.taken.events[i])
+	for i := range b.events {
+		s.logEvent(&b.events[i])
 	}
 }
 
@@ -327,7 +332,7 @@ func (s *Service) commitDelivered(ctx context.Context, id string) error {
 func (s *Service) flushRoster(ctx context.Context) error {
 	for {
 		s.lock()
-		taken := newPending()
+		taken := pending{roster: map[coordination.PeerKey]struct{}{}}
 		w := txnWriter{txn: &Txn{}}
 		for k := range s.pending.roster {
 			if len(taken.roster) == batchRecords {

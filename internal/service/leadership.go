@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/coordsvc/coordsvc/internal/coordination"
@@ -154,7 +152,7 @@ func (s *Service) lead(ctx context.Context, fence Fence) error {
 		return nil
 	}
 	s.leading, s.fence, s.nextSeq = true, fence, s.journal.lastSeq()+1
-	s.pending.events = append(s.pending.events, coordination.Event{
+	s.pending.add(coordination.Event{
 		ID: coordination.LeaderChangedID(fence.Epoch), Type: coordination.EventLeaderChanged, Timestamp: now.UTC(),
 		Data: coordination.EventData{Epoch: fence.Epoch, Identity: s.opts.Elector.Identity(), PreviousIdentity: taken.Previous},
 	})
@@ -198,8 +196,7 @@ func (s *Service) forgetTerm(ctx context.Context, taken pending) error {
 }
 
 func (s *Service) rereadConclusions(ctx context.Context, taken pending) error {
-	put(taken.conclusions, slices.Collect(maps.Keys(taken.forgotten)))
-	for k := range taken.conclusions {
+	for k := range taken.peers {
 		for _, family := range []string{familyPeer, familyShutdown} {
 			if err := s.catchUp(ctx, peerKey(family, k)); err != nil {
 				return err
@@ -255,7 +252,7 @@ func (s *Service) Raise(_ context.Context, e coordination.Event) error {
 	if e.Timestamp.IsZero() {
 		e.Timestamp = now.UTC()
 	}
-	s.pending.events = append(s.pending.events, e)
+	s.pending.add(e)
 	s.wake()
 	return nil
 }
