@@ -659,9 +659,7 @@ func (m *model) beat(p *modelPeer, h *Heartbeat) Outcome {
 	} else if h.Incarnation != "" {
 		p.incarnation = h.Incarnation
 	}
-	if p.idConflict && m.now.Sub(p.ghostAt) > m.timeout {
-		p.idConflict = false
-	}
+	m.quietGhost(p)
 	newest := m.newest(p, h)
 	p.heard = m.now
 	if !newest {
@@ -718,6 +716,7 @@ func (m *model) supersede(p *modelPeer, next string, stamp time.Time) {
 // ghost is a beat of a superseded incarnation: one may have been under way at the restart; one that was stamped
 // afterwards, or a second one, shows that both still run.
 func (m *model) ghost(p *modelPeer, h *Heartbeat) {
+	m.quietGhost(p)
 	p.ghosts++
 	p.ghostAt = m.now
 	late := h.Timestamp.IsZero() || (!p.takeoverStamp.IsZero() && h.Timestamp.After(p.takeoverStamp))
@@ -728,6 +727,13 @@ func (m *model) ghost(p *modelPeer, h *Heartbeat) {
 	m.event(EventPeerIDConflict, EventData{
 		Group: p.key.Group, InstanceID: p.key.InstanceID, Incarnations: []string{h.Incarnation, p.incarnation},
 	})
+}
+
+// quietGhost ends an id conflict when the superseded process was not heard for more than one timeout.
+func (m *model) quietGhost(p *modelPeer) {
+	if p.idConflict && m.now.Sub(p.ghostAt) > m.timeout {
+		p.idConflict, p.ghosts = false, 0
+	}
 }
 
 // drainBeat judges a beat of a peer that announced its shutdown and reports whether the peer is back.
