@@ -247,10 +247,18 @@ func tourWebhooks(h *harness) {
 	var d apigen.Delivery
 	r.decode(t, &d)
 	assert.Equal(t, "/v1/deliveries/"+d.ID, r.header.Get("Location"))
-	assert.Equal(t, d.ID, <-received)
+	// Events of the tour before may have been on their way when the webhook was registered.
+	arrives := func() {
+		for id := range received {
+			if id == d.ID {
+				return
+			}
+		}
+	}
+	arrives()
 	h.want(200, "GET", "/v1/deliveries/"+d.ID, nil)
 	h.want(202, "POST", "/v1/deliveries/"+d.ID+"/retry", nil)
-	assert.Equal(t, d.ID, <-received)
+	arrives()
 	var deliveries apigen.DeliveryList
 	h.want(200, "GET", "/v1/webhooks/"+w.ID+"/deliveries?limit=1", nil).decode(t, &deliveries)
 	assert.Len(t, deliveries.Items, 1)

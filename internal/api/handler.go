@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -88,47 +87,45 @@ func (a *API) Streams() (open int, cut uint64) { return a.streams.counts() }
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := recorder{ResponseWriter: w}
-	var start time.Time
 	if a.opts.Observe != nil {
-		start = a.opts.Now()
+		start := a.opts.Now()
+		defer func() { a.opts.Observe(r.Method, rec.route, rec.status, a.opts.Now().Sub(start)) }()
 	}
 	defer a.recoverPanic(&rec, r)
-	route := a.serve(&rec, r)
-	if a.opts.Observe != nil {
-		a.opts.Observe(r.Method, route, rec.status, a.opts.Now().Sub(start))
-	}
+	a.serve(&rec, r)
 }
 
-// serve answers and says which route it was.
-func (a *API) serve(w *recorder, r *http.Request) (route string) {
+// serve answers, and leaves with w which route it was.
+func (a *API) serve(w *recorder, r *http.Request) {
 	if r.Method == http.MethodPost && r.URL.Path == heartbeatPath && a.opts.BasePath == "" {
-		return a.serveHeartbeat(w, r)
+		a.serveHeartbeat(w, r)
+		return
 	}
 	secure(w.Header())
 	path, ok := strings.CutPrefix(r.URL.Path, a.opts.BasePath)
 	if !ok || path != "" && path[0] != '/' {
 		a.refuse(w, r, echo.ErrNotFound)
-		return ""
+		return
 	}
 	if a.opts.BasePath != "" {
 		r = withoutBase(r, a.opts.BasePath)
 	}
 	if err := a.origins.Check(r); err != nil {
-		a.send(w, r, newAnswer(http.StatusForbidden, "cross-site", "Cross-site requests are refused", "The request comes from another origin."), err)
-		return ""
+		a.refuseCrossSite(w, r, err)
+		return
 	}
 	if a.opts.Web != nil && !isAPI(r.URL.Path) {
 		a.opts.Web.ServeHTTP(w, r)
-		return ""
+		return
 	}
 	if r.Method == http.MethodPost && r.URL.Path == heartbeatPath {
-		return a.serveHeartbeat(w, r)
+		a.serveHeartbeat(w, r)
+		return
 	}
 	if r.Method == http.MethodHead {
 		r = asGet(r)
 	}
 	a.route(w, r)
-	return w.route
 }
 
 // route lets the router answer.
@@ -206,6 +203,11 @@ func allowed(methods string) string {
 		return strings.Replace(methods, http.MethodGet, "GET, HEAD", 1)
 	}
 	return methods
+}
+
+func (a *API) refuseCrossSite(w http.ResponseWriter, r *http.Request, cause error) {
+	const title, detail = "Cross-site requests are refused", "The request comes from another origin."
+	a.send(w, r, newAnswer(http.StatusForbidden, "cross-site", title, detail), cause)
 }
 
 // refuse answers with the problem that err stands for.

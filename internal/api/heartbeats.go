@@ -14,15 +14,15 @@ import (
 )
 
 // serveHeartbeat answers POST /v1/heartbeats without router and strict server.
-func (a *API) serveHeartbeat(w *recorder, r *http.Request) (route string) {
+func (a *API) serveHeartbeat(w *recorder, r *http.Request) {
+	w.route = heartbeatPath
 	if err := a.origins.Check(r); err != nil {
-		a.send(w, r, newAnswer(http.StatusForbidden, "cross-site", "Cross-site requests are refused", "The request comes from another origin."), err)
-		return heartbeatPath
+		a.refuseCrossSite(w, r, err)
+		return
 	}
 	if err := a.heartbeat(w, r); err != nil {
 		a.refuse(w, r, err)
 	}
-	return heartbeatPath
 }
 
 func (a *API) heartbeat(w http.ResponseWriter, r *http.Request) error {

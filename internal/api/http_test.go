@@ -278,11 +278,13 @@ func TestRequestsAreObservedByTheirRoute(t *testing.T) {
 			assert.GreaterOrEqual(t, elapsed, time.Duration(0))
 			all = append(all, seen{method, route, status})
 		}
+		o.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })
 	}})
 	h.want(200, "POST", "/v1/heartbeats", `{"instance_id":"a"}`)
 	h.want(422, "POST", "/v1/heartbeats", `{}`)
 	h.want(404, "GET", "/v1/peers/nobody", nil)
 	h.want(404, "GET", "/v1/nothing", nil)
+	h.want(500, "GET", "/metrics", nil)
 	mu.Lock()
 	defer mu.Unlock()
 	assert.Equal(t, []seen{
@@ -290,6 +292,7 @@ func TestRequestsAreObservedByTheirRoute(t *testing.T) {
 		{"POST", "/v1/heartbeats", 422},
 		{"GET", "/v1/peers/:instance_id", 404},
 		{"GET", "", 404},
+		{"GET", "/metrics", 500},
 	}, all)
 }
 
