@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/coordsvc/coordsvc/internal/api/apigen"
@@ -75,10 +76,7 @@ func (r *reader) decodeBatch(data []byte, limit int) ([]batchItem, error) {
 				r.skip()
 				continue
 			}
-			var item batchItem
-			wrong := r.heartbeat(&item.hb)
-			item.err = wrong.err()
-			items = append(items, item)
+			items = append(items, r.batchItem())
 		}
 	}
 	if err := r.end(); err != nil {
@@ -91,6 +89,19 @@ func (r *reader) decodeBatch(data []byte, limit int) ([]batchItem, error) {
 		return nil, invalid("/heartbeats", "has "+strconv.Itoa(count)+" heartbeats; a batch may have "+strconv.Itoa(limit))
 	}
 	return items, nil
+}
+
+// batchItem reads one heartbeat of a batch. What has a wrong type is wrong with this one alone: others must not
+// turn stale because of it.
+func (r *reader) batchItem() (item batchItem) {
+	before := len(r.faults)
+	wrong := r.heartbeat(&item.hb)
+	item.err = wrong.err()
+	if r.broken == nil && len(r.faults) > before {
+		item.err = &typeError{slices.Clone(r.faults[before:])}
+		r.faults = r.faults[:before]
+	}
+	return item
 }
 
 func (r *reader) heartbeat(hb *coordination.Heartbeat) (wrong wrongFields) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 
@@ -112,6 +113,11 @@ func (a *API) serve(w *recorder, r *http.Request) {
 	}
 	if err := a.origins.Check(r); err != nil {
 		a.refuseCrossSite(w, r, err)
+		return
+	}
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		// A parameter that is dropped because it cannot be read would widen what is asked for.
+		a.send(w, r, newAnswer(http.StatusBadRequest, "bad-parameter", "A parameter cannot be read", "The query is not percent-encoded as it should be."), err)
 		return
 	}
 	if a.opts.Web != nil && !isAPI(r.URL.Path) {

@@ -376,3 +376,35 @@ func TestTheReferencePageNeedsNothingFromElsewhere(t *testing.T) {
 	}
 	assert.NotContains(t, string(h.want(200, "GET", "/docs/style.css", nil).body), "url(")
 }
+
+func TestAHeartbeatOfAWrongTypeIsRefusedAlone(t *testing.T) {
+	t.Parallel()
+	h := startWith(t, setup{})
+	var reply apigen.HeartbeatBatchReply
+	h.want(200, "POST", "/v1/heartbeats/batch",
+		`{"heartbeats":[{"instance_id":"a"},{"instance_id":3,"labels":[]},{"instance_id":"b"},"c"]}`).decode(t, &reply)
+	assert.Equal(t, 2, reply.Accepted)
+	require.Len(t, reply.Rejected, 2)
+	assert.Equal(t, 1, reply.Rejected[0].Index)
+	require.NotNil(t, reply.Rejected[0].Problem.Errors)
+	assert.Equal(t, "/heartbeats/1/instance_id", (*reply.Rejected[0].Problem.Errors)[0].Pointer)
+	assert.Equal(t, "/heartbeats/1/labels", (*reply.Rejected[0].Problem.Errors)[1].Pointer)
+	assert.Equal(t, 3, reply.Rejected[1].Index)
+	h.want(200, "GET", "/v1/peers/b", nil)
+}
+
+func TestAQueryThatCannotBeReadIsNotDropped(t *testing.T) {
+	t.Parallel()
+	h := startWith(t, setup{})
+	h.want(200, "POST", "/v1/heartbeats", `{"instance_id":"a"}`)
+	h.want(400, "GET", "/v1/peers?group=%zz", nil)
+	h.want(400, "DELETE", "/v1/peers/a?group=%zz", nil)
+	h.want(200, "GET", "/v1/peers/a", nil)
+}
+
+func TestNoEventTypesIsNotTheDefault(t *testing.T) {
+	t.Parallel()
+	h := startWith(t, setup{})
+	h.want(422, "POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/","event_types":[]}`)
+	h.want(201, "POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/"}`)
+}

@@ -105,6 +105,9 @@ func (w *Webhooks) checkHost(ctx context.Context, host string, f *fields) {
 
 // checkEventTypes refuses what can never match and returns the list without duplicates, or the default.
 func checkEventTypes(patterns []string, f *fields) []string {
+	if patterns != nil && len(patterns) == 0 {
+		f.add("/event_types", "is empty; name at least one type or pattern, or leave it out for %s", defaultEventTypes)
+	}
 	if len(patterns) > maxEventTypes {
 		f.add("/event_types", "has %d entries, at most %d are allowed", len(patterns), maxEventTypes)
 		return nil

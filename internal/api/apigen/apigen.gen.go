@@ -1173,7 +1173,7 @@ type WebhookPatch struct {
 	// Enabled true also clears what had disabled it.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// EventTypes Replaces all of them; an empty list sets the default again.
+	// EventTypes Replaces all of them.
 	EventTypes *[]string `json:"event_types,omitempty"`
 
 	// Groups Replaces all of them; an empty list means all groups.
