@@ -22,6 +22,7 @@ TIMEOUT     ?= 10m
 FUZZ_SHORT  ?= 5s
 FUZZ_LONG   ?= 10m
 BENCH_TIME  ?= 2s
+BENCH_TURNS ?= 5x
 
 # Generated files, relative to the root; `make verify` compares exactly these.
 GENERATED = internal/api/apigen $(wildcard internal/web/views/*_templ.go)
@@ -72,7 +73,11 @@ crash: ## kill -9 at 200 random instants under load; nothing acknowledged may be
 
 .PHONY: bench
 bench: ## Heartbeats/s against a bare net/http server, bytes a peer, time from timeout to webhook
-	$(GO) test -run '^$$' -bench . -benchtime $(BENCH_TIME) -benchmem ./...
+	$(GO) test -tags load -run '^$$' -bench . -benchtime $(BENCH_TURNS) -timeout 15m ./test/load
+
+.PHONY: bench-parts
+bench-parts: ## The parts alone: the coordinator, the store, the entrance
+	$(GO) test -run '^$$' -bench . -benchtime $(BENCH_TIME) -benchmem ./internal/...
 
 ##@ Keep clean
 

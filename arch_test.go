@@ -91,7 +91,10 @@ var rules = map[string]rule{
 	},
 	"web/static": {},
 	// The end-to-end tests know the program, not its packages.
-	"test/e2e":         {},
+	"test/e2e": {},
+	"test/load": {
+		tests: map[string]string{"internal/app": "it measures the whole service"},
+	},
 	"test/e2e/browser": {},
 	"test/e2e/tour":    {},
 	"cmd/coordsvc": {

@@ -147,6 +147,31 @@ func TestMakeTargetsNamedInDocumentsExist(t *testing.T) {
 	}
 }
 
+// A promise is worth its test: whatever test a document names exists.
+func TestTestsNamedInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	var sources strings.Builder
+	err := filepath.WalkDir(".", func(p string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(p, "_test.go") {
+			return err
+		}
+		raw, err := os.ReadFile(p)
+		sources.Write(raw)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9_]*)`")
+	for doc, text := range documents(t) {
+		for _, m := range name.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(sources.String(), "\nfunc "+m[1]+"(") {
+				t.Errorf("%s names %s; there is no such test", doc, m[1])
+			}
+		}
+	}
+}
+
 // Every library that the program or its tests import stands in the table of docs/architecture.md, in the version of go.mod.
 func TestEveryLibraryIsAccountedFor(t *testing.T) {
 	t.Parallel()
