@@ -44,7 +44,7 @@ build: ## Build the service into bin/
 ##@ Test
 
 .PHONY: test
-test: lint verify unit fuzz-short e2e ## All that must pass before a merge: lint, verify, unit, fuzz-short, e2e
+test: lint verify unit fuzz-short integration e2e ## All that must pass before a merge
 
 .PHONY: unit
 unit: ## Unit tests, with the race detector, in random order
@@ -56,8 +56,8 @@ e2e: test-deps ## End-to-end tests: the real binary, a real browser
 	$(GO) test $(TEST_FLAGS) -timeout $(TIMEOUT) -tags e2e ./test/e2e/...
 
 .PHONY: integration
-integration: ## Tests of the adapters against real engines (the embedded store and its conformance suites so far)
-	$(GO) test $(TEST_FLAGS) -timeout $(TIMEOUT) ./internal/standalone/... ./internal/conformance/...
+integration: test-deps ## What needs more than Go: the receivers of the webhook guide in Python and Node
+	$(GO) test $(TEST_FLAGS) -timeout $(TIMEOUT) -tags integration ./internal/webhook/...
 
 .PHONY: fuzz-short
 fuzz-short: ## Every fuzz target for a few seconds
@@ -84,7 +84,7 @@ bench-parts: ## The parts alone: the coordinator, the store, the entrance
 .PHONY: lint
 lint: $(BIN)/golangci-lint $(BIN)/openapilint ## go vet, staticcheck, golangci-lint, shell scripts, the OpenAPI document
 	$(BIN)/golangci-lint run ./...
-	$(BIN)/golangci-lint run --build-tags e2e ./test/...
+	$(BIN)/golangci-lint run --build-tags e2e,integration,load ./test/... ./internal/webhook/...
 	cd $(TOOLS) && $(CURDIR)/$(BIN)/golangci-lint run ./...
 	$(BIN)/openapilint openapi.yaml
 	bash -n .ci/run scripts/*
