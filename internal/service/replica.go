@@ -128,11 +128,17 @@ func (s *Service) apply(rec Record) error {
 	switch family + "/" {
 	case familyPeer:
 		return applyAs(s, rec, func(now time.Time, v coordination.PeerRecord) *coordination.Output {
+			if s.outlivedBy(v.Key(), rec.Revision) {
+				return &coordination.Output{}
+			}
 			return s.core.ApplyPeer(now, v)
 		})
 	case familyShutdown:
 		return applyAs(s, rec, func(now time.Time, v coordination.ShutdownRecord) *coordination.Output {
 			v.Revision = rec.Revision
+			if s.outlivedBy(v.Key(), rec.Revision) {
+				return &coordination.Output{}
+			}
 			return s.core.ApplyShutdown(now, &v)
 		})
 	case familyClaim:
@@ -167,6 +173,11 @@ func (s *Service) apply(rec Record) error {
 		return s.applyConclusion(rec)
 	}
 	return nil
+}
+
+// outlivedBy reports whether a record is older than the removal of its peer: the watch tells of it after the fact. Under the lock.
+func (s *Service) outlivedBy(k coordination.PeerKey, revision uint64) bool {
+	return revision <= s.removed[k]
 }
 
 func applyAs[T any](s *Service, rec Record, input func(time.Time, T) *coordination.Output) error {

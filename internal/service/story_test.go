@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -183,6 +184,44 @@ func TestARemovalThatNobodyConcludedHidesThePeerUntilALeaderDoes(t *testing.T) {
 		assert.Empty(t, r.orphans())
 		r.run()
 		assert.Equal(t, []string{"peer.joined", "peer.draining", "orphan.detected", "orphan.resolved", "peer.removed"}, r.told("a"))
+		r.stop()
+	})
+}
+
+// lateWatch tells of what is committed only when it is let.
+type lateWatch struct {
+	service.Store
+	held chan struct{}
+}
+
+func (l *lateWatch) Watch(ctx context.Context, prefix string, after uint64, deliver func(service.Changes) error) error {
+	return l.Store.Watch(ctx, prefix, after, func(ch service.Changes) error {
+		<-l.held
+		return deliver(ch)
+	})
+}
+
+func TestAWatchThatIsLateBringsNoRemovedPeerBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := &lateWatch{held: make(chan struct{})}
+		dir := t.TempDir()
+		r := load(t, dir, withOptions(func(o *service.Options) {
+			late.Store = o.Store
+			o.Store = late
+		}))
+		r.run()
+		close(late.held)
+		r.later(time.Second)
+		late.held = make(chan struct{})
+		r.beat("a", "orders")
+		r.drain("a", time.Minute)
+		require.NoError(t, r.RemovePeer(t.Context(), coordination.PeerKey{Group: "default", InstanceID: "a"}))
+		close(late.held)
+		r.later(time.Second)
+		assert.Equal(t, "not found", string(r.status("a")))
+		r.stop()
+		r = start(t, dir)
+		assert.Equal(t, "not found", string(r.status("a")))
 		r.stop()
 	})
 }

@@ -81,7 +81,7 @@ func TestKillAtRandomInstantsLosesNothingAcknowledged(t *testing.T) {
 	l.verify(s, l.facts)
 	t.Logf("%d facts acknowledged, %d peers known", len(l.facts), len(l.known))
 	require.Greater(t, len(l.facts), 5*kills, "the load was a load")
-	l.verifyTold(hook)
+	l.verifyTold(s, hook)
 	code, _ := s.terminate()
 	assert.Zero(t, code)
 }
@@ -305,7 +305,7 @@ func (l *load) verifyPeers(s *service, killed time.Time) {
 }
 
 // verifyTold waits for the webhook to have heard of every acknowledged drain.
-func (l *load) verifyTold(hook *receiver) {
+func (l *load) verifyTold(s *service, hook *receiver) {
 	l.t.Helper()
 	missing := func() []string {
 		heard := map[string]bool{}
@@ -321,7 +321,10 @@ func (l *load) verifyTold(hook *receiver) {
 		return names
 	}
 	assert.Eventually(l.t, func() bool { return len(missing()) == 0 }, 20*time.Second, 50*time.Millisecond, "an acknowledged drain is never told")
-	assert.Empty(l.t, missing(), "acknowledged and never told")
+	for _, id := range missing() {
+		_, peer, err := s.try(http.MethodGet, "/v1/peers/"+id, nil)
+		assert.Fail(l.t, "acknowledged and never told", "%s\npeer: %v %v\nevents: %v", id, peer, err, s.get("/v1/events?instance_id="+id))
+	}
 	assertTold(l.t, hook.deliveries("*"))
 	events := map[string]string{}
 	for _, d := range hook.deliveries("peer.draining") {

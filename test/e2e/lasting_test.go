@@ -5,9 +5,11 @@ package e2e
 import (
 	"bytes"
 	"crypto/sha256"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -52,14 +54,17 @@ func TestARestartGivesEveryKnownPeerGrace(t *testing.T) {
 	assert.Equal(t, "healthy", s.status("one"))
 	eventually(t, 6*time.Second, "who stays silent turns stale", func() bool { return s.status("silent") == "stale" })
 	assert.Greater(t, time.Since(began), 1900*time.Millisecond, "grace is a full timeout")
-	eventually(t, 6*time.Second, "the new crash is told", func() bool { return len(hook.deliveries("orphan.detected")) >= 2 })
+	eventually(t, 6*time.Second, "the new crash is told", func() bool {
+		return slices.ContainsFunc(hook.deliveries("orphan.detected"), func(d delivery) bool { return d.event.Data.InstanceID == "silent" })
+	})
 	assert.Equal(t, "stale", s.status("dead"))
 	assert.Empty(t, about(s.events("peer.stale"), "one"))
-	told := map[string]int{}
+	// A delivery that was made just before the kill may be made again, as what it is: the same event.
+	told := map[string]string{}
 	for _, d := range hook.deliveries("orphan.detected") {
-		told[d.event.Data.InstanceID]++
+		told[d.event.ID] = d.event.Data.InstanceID
 	}
-	assert.Equal(t, map[string]int{"dead": 1, "silent": 1}, told)
+	assert.ElementsMatch(t, []string{"dead", "silent"}, slices.Collect(maps.Values(told)))
 	assertTold(t, hook.deliveries("*"))
 }
 

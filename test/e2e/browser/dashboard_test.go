@@ -133,13 +133,15 @@ func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
 	b.until(status("worker-1") + ` === "Healthy"`)
 	eval[bool](b, `(() => {
 		window.answers = [];
-		document.addEventListener("htmx:afterRequest", e => window.answers.push([e.detail.xhr.status, e.detail.pathInfo.requestPath, Date.now()]));
+		window.asked = [];
+		document.addEventListener("htmx:beforeRequest", e => window.asked.push([e.detail.pathInfo.requestPath, performance.now()]));
+		document.addEventListener("htmx:afterRequest", e => window.answers.push([e.detail.xhr.status, e.detail.pathInfo.requestPath]));
 		return true;
 	})()`)
 	b.until(`window.answers.filter(a => a[1].includes("part=glance") && a[0] === 304).length >= 2`)
 	b.until(`window.answers.filter(a => a[1].includes("part=peers") && a[0] === 200).length >= 3`)
 	gaps := eval[[]float64](b, `(() => {
-		const at = window.answers.filter(a => a[1].includes("part=peers")).map(a => a[2]);
+		const at = window.asked.filter(a => a[0].includes("part=peers")).map(a => a[1]);
 		return at.slice(1).map((t, i) => t - at[i]);
 	})()`)
 	for _, gap := range gaps {
