@@ -107,7 +107,11 @@ func (e *episode) find(sub string) *OrphanRecord {
 
 // conclude compares what is so with what was told, and tells the difference. Only a leader concludes.
 func (c *Core) conclude(p *peer, now time.Time) {
-	if !c.leading || p.removed() || (p.status == StatusUnknown && (p.restored || p.announced == "")) {
+	if !c.leading || p.removed() {
+		return
+	}
+	c.concludeMissed(p, now)
+	if p.status == StatusUnknown && (p.restored || p.announced == "") {
 		return
 	}
 	newDrain := p.shutdown != nil && p.shutdown.Drain > p.announcedDrains
@@ -181,10 +185,41 @@ func (c *Core) concludeShutdown(p *peer, now time.Time, from Status, newDrain bo
 	c.leave(p, now, p.status)
 }
 
+// concludeMissed tells of a drain that was closed again before anybody told of it: its leader died in between.
+// Nobody was told of orphans either, so none are opened.
+func (c *Core) concludeMissed(p *peer, now time.Time) {
+	missed := p.closed
+	if missed == nil || missed.Drain <= p.announcedDrains {
+		return
+	}
+	if p.announced == "" && !p.lastSeen.IsZero() {
+		c.tellAs(p, now, EventPeerJoined, 0, "", StatusHealthy)
+		p.announced = StatusHealthy
+	}
+	p.announcedDrains = missed.Drain
+	back := EventPeerRecovered
+	if missed.Closed == ClosedRejoined {
+		back = EventPeerRejoined
+	}
+	live := p.shutdown
+	p.shutdown = missed
+	c.tellAs(p, now, EventPeerDraining, missed.Drain, p.announced, StatusDraining)
+	p.shutdown = live
+	c.tell(p, now, back, missedDrain|missed.Drain, StatusDraining)
+	c.saveConclusion(p)
+}
+
+// missedDrain keeps the ids of events about missed drains apart from those that number episodes.
+const missedDrain = 1 << 48
+
 // tell raises one event about a peer itself.
 func (c *Core) tell(p *peer, now time.Time, t EventType, n uint64, from Status) {
+	c.tellAs(p, now, t, n, from, p.status)
+}
+
+func (c *Core) tellAs(p *peer, now time.Time, t EventType, n uint64, from, to Status) {
 	d := EventData{
-		Group: p.key.Group, InstanceID: p.key.InstanceID, Status: p.status, PreviousStatus: from,
+		Group: p.key.Group, InstanceID: p.key.InstanceID, Status: to, PreviousStatus: from,
 		Incarnation: p.incarnation, Subscriptions: p.subs, LastSeen: optional(p.lastSeen),
 	}
 	if s := p.shutdown; s != nil {

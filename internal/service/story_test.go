@@ -225,3 +225,23 @@ func TestAWatchThatIsLateBringsNoRemovedPeerBack(t *testing.T) {
 		r.stop()
 	})
 }
+
+func TestADrainThatWasCancelledBeforeAnybodyToldOfItIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := load(t, t.TempDir()) // nobody leads yet
+		r.beat("a", "orders")
+		r.drain("a", time.Minute)
+		_, err := r.CancelDrain(t.Context(), coordination.PeerKey{Group: "default", InstanceID: "a"})
+		require.NoError(t, err)
+		r.drain("b", time.Minute)
+		_, err = r.CancelDrain(t.Context(), coordination.PeerKey{Group: "default", InstanceID: "b"})
+		require.NoError(t, err)
+		r.run()
+		assert.Equal(t, []string{"peer.joined", "peer.draining", "peer.recovered"}, r.told("a"))
+		assert.Equal(t, []string{"peer.draining", "peer.recovered"}, r.told("b"))
+		assert.Empty(t, r.orphans())
+		r.drain("a", time.Minute)
+		assert.Equal(t, []string{"peer.joined", "peer.draining", "peer.recovered", "peer.draining", "orphan.detected"}, r.told("a"))
+		r.stop()
+	})
+}
