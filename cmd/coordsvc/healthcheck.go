@@ -15,7 +15,7 @@ func healthcheckCommand(s *streams) *cobra.Command {
 		Use:   "healthcheck",
 		Short: "Ask a service whether it lives; for container health checks",
 		Long: `Ask a service whether it lives (exit code 0). With --ready: whether it should get traffic. Without --url it
-asks the service that COORDSVC_LISTEN tells about, else ` + defaultServer + `.`,
+asks the service that COORDSVC_LISTEN tells about (probes answer without a base path, too), else ` + defaultServer + `.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if client.server == "" {
 				client.server = fromListen(s.getenv(envPrefix + "LISTEN"))

@@ -186,7 +186,7 @@ func TestGroupsHaveTheirOwnTimeout(t *testing.T) {
 func TestLimitsReachTheParts(t *testing.T) {
 	o := options(t)
 	o.Limits.Body, o.Limits.Subscriptions, o.Limits.Labels, o.Limits.Metadata = 1024, 2, 1, 20
-	o.Limits.Peers, o.MaxDrain = 1, time.Minute
+	o.Limits.Peers, o.Limits.SSEClients, o.MaxDrain = 1, 1, time.Minute
 	s := start(t, o)
 	heartbeat := func(id string, extra map[string]any) int {
 		body := map[string]any{"instance_id": id}
@@ -212,6 +212,14 @@ func TestLimitsReachTheParts(t *testing.T) {
 	assert.Equal(t, http.StatusUnprocessableEntity, shutdown(map[string]any{"metadata": map[string]string{"key": strings.Repeat("x", 20)}}))
 	assert.Equal(t, http.StatusUnprocessableEntity, shutdown(map[string]any{"drain_timeout_seconds": 61}))
 	assert.Equal(t, http.StatusAccepted, shutdown(map[string]any{"drain_timeout_seconds": 60}))
+	s.openStream("/v1/events")
+	status, _ := s.call(http.MethodGet, "/v1/events?last_event_id=0-0", nil)
+	assert.Equal(t, http.StatusOK, status, "pages are no streams")
+	assert.Equal(t, http.StatusTooManyRequests, s.statusOfStream("/v1/events"))
+	text := s.text("/metrics")
+	assert.Contains(t, text, `coordsvc_dropped_total{reason="body_too_large"} 1`)
+	assert.Contains(t, text, `coordsvc_dropped_total{reason="stream_limit"} 1`)
+	assert.Contains(t, text, `coordsvc_dropped_total{reason="stream_too_slow"} 0`)
 	s.end()
 }
 
@@ -222,7 +230,12 @@ func TestABasePathIsServedBehindAProxy(t *testing.T) {
 	s := start(t, o)
 	status, _ := s.call(http.MethodPost, "/coordination/v1/heartbeats", map[string]any{"instance_id": "w1"})
 	assert.Equal(t, http.StatusOK, status)
-	status, _ = s.call(http.MethodPost, "/v1/heartbeats", map[string]any{"instance_id": "w1"})
+	status, _ = s.call(http.MethodPost, "/v1/heartbeats", map[string]any{"instance_id": "w2"})
+	assert.Equal(t, http.StatusOK, status, "an ingress may have cut the prefix")
+	for _, path := range []string{"/livez", "/readyz", "/coordination/readyz", "/metrics"} {
+		assert.NotEmpty(t, s.text(path))
+	}
+	status, _ = s.call(http.MethodGet, "/coordinationx/v1/peers", nil)
 	assert.Equal(t, http.StatusNotFound, status)
 	assert.Contains(t, s.text("/coordination/"), `href="/coordination/`)
 	s.end()
@@ -277,6 +290,18 @@ func TestBadOptionsStopTheStart(t *testing.T) {
 	var invalid *app.InvalidOptionsError
 	require.ErrorAs(t, app.Run(t.Context(), o), &invalid)
 	assert.Equal(t, "heartbeat-timeout", invalid.Faults[0].Setting)
+}
+
+// statusOfStream asks for a stream and answers only the status.
+func (s *instance) statusOfStream(path string) int {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+path, http.NoBody)
+	require.NoError(s.t, err)
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := s.client.Do(req)
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	return resp.StatusCode
 }
 
 // openStream opens an event stream and answers once it has its first bytes; ended is closed when the service ends it.

@@ -31,6 +31,26 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
+// atRootToo serves paths without the base path like those with it: probes and scrapers talk to the process itself, and
+// many an ingress cuts off the prefix that it routes by.
+func atRootToo(next http.Handler, base string) http.Handler {
+	if base == "" {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rest, found := strings.CutPrefix(r.URL.Path, base); found && (rest == "" || rest[0] == '/') {
+			next.ServeHTTP(w, r)
+			return
+		}
+		out := r.Clone(r.Context())
+		out.URL.Path = base + r.URL.Path
+		if r.URL.RawPath != "" {
+			out.URL.RawPath = base + r.URL.RawPath
+		}
+		next.ServeHTTP(w, out)
+	})
+}
+
 // behindProxies takes the client's address and the host that it asked for from the headers of trusted proxies; from
 // anybody else those headers are only text.
 func behindProxies(next http.Handler, trusted []netip.Prefix) http.Handler {

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"net/http"
+	"sync"
 	"time"
 
 	"github.com/coordsvc/coordsvc/internal/coordination"
@@ -67,10 +69,48 @@ func (w webhookMetrics) QueueDepth(int) {}
 // Dropped implements webhook.Metrics.
 func (w webhookMetrics) Dropped(reason webhook.DropReason) { w.m.Dropped("webhook_"+string(reason), 1) }
 
+// What HTTP and the bus refuse or drop at a limit, besides what the service and the webhooks count.
+const (
+	dropBody       = "body_too_large"
+	dropStream     = "stream_limit"
+	dropSlowStream = "stream_too_slow"
+	dropBus        = "bus_queue_full"
+)
+
+// observe hears of every answered request.
+func (p *parts) observe(method, route string, status int, elapsed time.Duration) {
+	switch {
+	case status == http.StatusRequestEntityTooLarge:
+		p.metrics.Dropped(dropBody, 1)
+	case status == http.StatusTooManyRequests && method == http.MethodGet:
+		p.metrics.Dropped(dropStream, 1) // only streams are limited among what is read
+	}
+	if route == "" {
+		route = "other"
+	}
+	p.metrics.RequestTook(route, method, status, elapsed)
+}
+
+// counted is what the metrics have heard of counters that are read rather than told.
+type counted struct {
+	mu                    sync.Mutex
+	slowStreams, busDrops uint64
+}
+
+// catchUp counts what came since the last look.
+func (c *counted) catchUp(m *telemetry.Metrics, slowStreams, busDrops uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m.Dropped(dropSlowStream, int(slowStreams-c.slowStreams)) //nolint:gosec // the difference of two looks
+	m.Dropped(dropBus, int(busDrops-c.busDrops))              //nolint:gosec // the difference of two looks
+	c.slowStreams, c.busDrops = slowStreams, busDrops
+}
+
 // state is what the gauges show.
 func (p *parts) state() telemetry.State {
 	summary := p.service.Summary()
-	streams, _ := p.api.Streams()
+	streams, cut := p.api.Streams()
+	p.counted.catchUp(p.metrics, cut, p.bus.Dropped())
 	s := telemetry.State{
 		Groups:  make([]telemetry.GroupState, len(summary.Groups)),
 		Leading: summary.Leader.IsLeader, Epoch: summary.Leader.Epoch,

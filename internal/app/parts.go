@@ -23,6 +23,7 @@ type parts struct {
 	options Options
 	log     *slog.Logger
 	metrics *telemetry.Metrics
+	counted counted
 
 	store    *standalone.Store
 	elector  *standalone.Elector
@@ -43,7 +44,7 @@ func build(ctx context.Context, o Options, log *slog.Logger) (_ *parts, err erro
 	p := &parts{options: o, log: log, stopping: make(chan struct{})}
 	p.metrics, err = telemetry.NewMetrics(telemetry.Options{
 		Version: o.Build.Version, Revision: o.Build.Revision, GoVersion: o.Build.GoVersion,
-		EventTypes: eventTypes(), AttemptOutcomes: attemptOutcomes(), Logger: log,
+		EventTypes: eventTypes(), DropReasons: []string{dropBody, dropStream, dropSlowStream, dropBus}, AttemptOutcomes: attemptOutcomes(), Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -172,19 +173,14 @@ func (p *parts) buildHTTP(context.Context) error {
 	p.api, err = api.New(api.Options{
 		Service: p.service, Webhooks: p.webhooks, Spec: coordsvc.OpenAPI, Logger: p.log,
 		Ready: p.ready, Metrics: p.metrics.Handler(), Web: pages,
-		Observe: func(method, route string, status int, elapsed time.Duration) {
-			if route == "" {
-				route = "other"
-			}
-			p.metrics.RequestTook(route, method, status, elapsed)
-		},
+		Observe:  p.observe,
 		BasePath: p.options.BasePath,
 		MaxBody:  p.options.Limits.Body, MaxBatchBody: p.options.Limits.BatchBody, MaxStreams: p.options.Limits.SSEClients,
 	})
 	if err != nil {
 		return fmt.Errorf("build the API: %w", err)
 	}
-	p.handler = behindProxies(p.api, p.options.TrustedProxies)
+	p.handler = behindProxies(atRootToo(p.api, p.options.BasePath), p.options.TrustedProxies)
 	return nil
 }
 
