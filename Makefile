@@ -87,7 +87,7 @@ lint: $(BIN)/golangci-lint $(BIN)/openapilint ## go vet, staticcheck, golangci-l
 	$(BIN)/golangci-lint run --build-tags e2e,integration,load ./test/... ./internal/webhook/...
 	cd $(TOOLS) && $(CURDIR)/$(BIN)/golangci-lint run ./...
 	$(BIN)/openapilint openapi.yaml
-	bash -n .ci/run scripts/*
+	for script in .ci/run $$(find scripts -type f); do bash -n "$$script"; done
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint $(BIN)/templ ## Format Go and templ files
