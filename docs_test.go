@@ -151,11 +151,12 @@ func TestMakeTargetsNamedInDocumentsExist(t *testing.T) {
 func TestTestsNamedInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	var sources strings.Builder
-	err := filepath.WalkDir(".", func(p string, _ fs.DirEntry, err error) error {
+	root := os.DirFS(".")
+	err := fs.WalkDir(root, ".", func(p string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(p, "_test.go") {
 			return err
 		}
-		raw, err := os.ReadFile(p)
+		raw, err := fs.ReadFile(root, p)
 		sources.Write(raw)
 		return err
 	})

@@ -101,8 +101,8 @@ type counted struct {
 func (c *counted) catchUp(m *telemetry.Metrics, slowStreams, busDrops uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m.Dropped(dropSlowStream, int(slowStreams-c.slowStreams)) //nolint:gosec // the difference of two looks
-	m.Dropped(dropBus, int(busDrops-c.busDrops))              //nolint:gosec // the difference of two looks
+	m.Dropped(dropSlowStream, int(slowStreams-c.slowStreams))
+	m.Dropped(dropBus, int(busDrops-c.busDrops))
 	c.slowStreams, c.busDrops = slowStreams, busDrops
 }
 
