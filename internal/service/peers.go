@@ -87,6 +87,13 @@ func (s *Service) Peers(q PeerQuery) (List[Peer], error) {
 	defer s.mu.Unlock()
 	pg := peerPage{s: s, q: &q, limit: limit, from: from, now: now}
 	pg.list.Items = []Peer{}
+	if !q.indexed() && q.Subscription == "" {
+		s.eachGroup(q.Group, func(_ string, g *groupIndex) {
+			for _, set := range g.chosen(&q) {
+				pg.candidates += set.Len()
+			}
+		})
+	}
 	s.eachGroup(q.Group, func(name string, g *groupIndex) {
 		if q.Subscription != "" {
 			pg.walkSubscription(name)
@@ -119,7 +126,15 @@ type peerPage struct {
 	now   time.Time
 	list  List[Peer]
 	full  bool
+	// candidates are those that must be looked at one by one, examined how many were.
+	candidates, examined int
 }
+
+// maxExamined bounds how many peers one request looks at one by one. Beyond, a search begins at its cursor, ends with
+// the page or at the bound, and Total counts what it found.
+const maxExamined = 20_000
+
+func (pg *peerPage) bounded() bool { return pg.candidates > maxExamined }
 
 // take offers a matching peer to the page.
 func (pg *peerPage) take(k coordination.PeerKey) {
@@ -158,6 +173,8 @@ func (pg *peerPage) walkGroup(group string, g *groupIndex) {
 		for _, set := range sets {
 			pg.list.Total += set.Len() - pg.s.hiddenIn(group, set)
 		}
+	}
+	if indexed || pg.bounded() {
 		if pg.full || group < pg.from.Group {
 			return
 		}
@@ -167,15 +184,29 @@ func (pg *peerPage) walkGroup(group string, g *groupIndex) {
 	}
 	mergeSets(sets, pivot, func(id string) bool {
 		k := coordination.PeerKey{Group: group, InstanceID: id}
-		if !indexed {
-			if !pg.matches(k) {
-				return true
-			}
-			pg.list.Total++
+		if indexed {
+			pg.take(k)
+			return !pg.full
 		}
-		pg.take(k)
-		return !indexed || !pg.full
+		return pg.examine(k)
 	})
+}
+
+// examine looks at one candidate of a search, and reports whether to go on.
+func (pg *peerPage) examine(k coordination.PeerKey) bool {
+	pg.examined++
+	if pg.matches(k) {
+		pg.list.Total++
+		pg.take(k)
+	}
+	if !pg.bounded() {
+		return true
+	}
+	if pg.examined >= maxExamined && !pg.full {
+		pg.full = true
+		pg.list.NextCursor = encodeCursor("p", k.Group, k.InstanceID)
+	}
+	return !pg.full
 }
 
 // hiddenIn counts the hidden peers of a set.

@@ -257,3 +257,38 @@ func TestTheJournalIsBoundedAndSaysWhenAReaderIsTooFarOff(t *testing.T) {
 		assert.Len(t, entries, list.Total)
 	})
 }
+
+func TestASearchOverAVeryLargeFleetLooksAtABoundedNumberAndFindsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, t.TempDir())
+		defer r.stop()
+		const fleet = 45_000
+		var want []string
+		for i := range fleet {
+			id := fmt.Sprintf("worker-%05d", i)
+			if i%9000 == 4321 {
+				id += "-Needle"
+				want = append(want, id)
+			}
+			r.beatAs(coordination.Heartbeat{InstanceID: id})
+		}
+		var got []string
+		pages := 0
+		for q := (service.PeerQuery{Q: "needle"}); ; pages++ {
+			list, err := r.Peers(q)
+			require.NoError(t, err)
+			for i := range list.Items {
+				got = append(got, list.Items[i].InstanceID)
+			}
+			if q.Cursor = list.NextCursor; q.Cursor == "" {
+				break
+			}
+		}
+		assert.Equal(t, want, got)
+		assert.Equal(t, 2, pages, "three requests look at 20,000 each")
+
+		list, err := r.Peers(service.PeerQuery{Page: service.Page{Limit: 10}})
+		require.NoError(t, err)
+		assert.Equal(t, fleet, list.Total, "what an index answers is exact")
+	})
+}

@@ -1430,7 +1430,8 @@ type ListPeersParams struct {
 	// Subscription Only peers that report this subscription.
 	Subscription *string `form:"subscription,omitempty" json:"subscription,omitempty"`
 
-	// Q Only peers whose instance id contains this text, case-insensitively.
+	// Q Only peers whose instance id contains this text, case-insensitively. One request looks at 20,000 peers at most:
+	// over more, a page may hold fewer than `limit`, and `total` counts what this page's look found.
 	Q *string `form:"q,omitempty" json:"q,omitempty"`
 
 	// Label Only peers with this label, as `key=value`. Repeat it; all must match.
