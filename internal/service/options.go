@@ -24,7 +24,7 @@ type Options struct {
 	JournalFloor func() Position
 	// AssignmentTTL is how long an assignment waits for its target; default 10 min.
 	AssignmentTTL time.Duration
-	// Tick is how often the service looks for deadlines that passed; default 50 ms.
+	// Tick is the longest time between two looks for deadlines that passed; default 50 ms.
 	Tick time.Duration
 	// Flush is how often roster changes are written; default 250 ms, under the second that is promised.
 	Flush time.Duration

@@ -96,17 +96,30 @@ func (s *Service) flushAll(ctx context.Context) error {
 }
 
 func (s *Service) tick(ctx context.Context) error {
-	t := time.NewTicker(s.opts.Tick)
+	t := time.NewTimer(s.opts.Tick)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-t.C:
-			s.lock()
+			now := s.lock()
+			next := s.core.NextDue()
 			s.mu.Unlock()
+			t.Reset(s.nextTick(now, next))
 		}
 	}
+}
+
+// leastTick keeps a large fleet, which has something due at every instant, from keeping a processor.
+const leastTick = 5 * time.Millisecond
+
+// nextTick is how long to wait for the next look: until something is due, at most a Tick, so that an own pause shows.
+func (s *Service) nextTick(now, next time.Time) time.Duration {
+	if next.IsZero() {
+		return s.opts.Tick
+	}
+	return min(max(next.Sub(now), leastTick), s.opts.Tick)
 }
 
 // lock takes the core at the present instant: the service's own interruption is made up for first, then
