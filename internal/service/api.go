@@ -127,14 +127,32 @@ type PeerQuery struct {
 	Labels map[string]string
 }
 
-// OrphanState is where an orphan record is in its life.
-type OrphanState string
+type (
+	// OrphanState is the core's.
+	OrphanState = coordination.OrphanState
+	// ClaimState is the core's.
+	ClaimState = coordination.ClaimState
+	// AssignmentState is the core's.
+	AssignmentState = coordination.AssignmentState
+)
 
-// The orphan states.
+// The states, as the core explains them.
 const (
-	OrphanOpen     OrphanState = "open"
-	OrphanHeld     OrphanState = "held"
-	OrphanResolved OrphanState = "resolved"
+	OrphanOpen     = coordination.OrphanOpen
+	OrphanHeld     = coordination.OrphanHeld
+	OrphanResolved = coordination.OrphanResolved
+
+	ClaimActive   = coordination.ClaimActive
+	ClaimDone     = coordination.ClaimDone
+	ClaimReleased = coordination.ClaimReleased
+	ClaimExpired  = coordination.ClaimExpired
+	ClaimRevoked  = coordination.ClaimRevoked
+
+	AssignmentPending      = coordination.AssignmentPending
+	AssignmentDelivered    = coordination.AssignmentDelivered
+	AssignmentAcknowledged = coordination.AssignmentAcknowledged
+	AssignmentExpired      = coordination.AssignmentExpired
+	AssignmentCovered      = coordination.AssignmentCovered
 )
 
 // Orphan is one subscription of one peer's episode.
@@ -174,20 +192,6 @@ type OrphanQuery struct {
 	Claimable bool
 }
 
-// ClaimState is where a claim is in its life.
-type ClaimState string
-
-// The claim states.
-const (
-	ClaimActive   ClaimState = "active"
-	ClaimDone     ClaimState = "done"
-	ClaimReleased ClaimState = "released"
-	// ClaimExpired: its holder left, turned stale or was never heard for one timeout.
-	ClaimExpired ClaimState = "expired"
-	// ClaimRevoked: the orphan recovered, was dismissed or removed.
-	ClaimRevoked ClaimState = "revoked"
-)
-
 // Claim is one peer's exclusive right to take over one subscription.
 type Claim struct {
 	ID           string
@@ -221,19 +225,6 @@ type ClaimQuery struct {
 	Subscription string
 	State        []ClaimState
 }
-
-// AssignmentState is where an assignment is in its life.
-type AssignmentState string
-
-// The assignment states.
-const (
-	AssignmentPending      AssignmentState = "pending"
-	AssignmentDelivered    AssignmentState = "delivered"
-	AssignmentAcknowledged AssignmentState = "acknowledged"
-	AssignmentExpired      AssignmentState = "expired"
-	// AssignmentCovered: the target reports the subscriptions.
-	AssignmentCovered AssignmentState = "covered"
-)
 
 // Assignment addresses subscriptions to one target.
 type Assignment struct {

@@ -23,7 +23,7 @@ type dismissal struct {
 func orphanOf(v coordination.OrphanView) Orphan {
 	o := Orphan{
 		ID: v.ID, Group: v.Episode.Group, Subscription: v.Subscription, InstanceID: v.Episode.InstanceID, Episode: v.Episode.Number,
-		Cause: v.Episode.Cause, Intent: v.Episode.Intent, State: OrphanState(v.State), Resolution: v.Resolution,
+		Cause: v.Episode.Cause, Intent: v.Episode.Intent, State: v.State, Resolution: v.Resolution,
 		OpenedAt: v.OpenedAt, ResolvedAt: v.ResolvedAt, Deadline: v.Episode.Deadline, LastSeen: v.Episode.LastSeen,
 		CoveredBy: v.CoveredBy, HeldUntil: v.HeldUntil, DismissReason: v.DismissReason,
 	}
@@ -68,7 +68,7 @@ func (q *OrphanQuery) matches(v *coordination.OrphanView) bool {
 		q.InstanceID != "" && q.InstanceID != v.Episode.InstanceID,
 		q.Subscription != "" && q.Subscription != v.Subscription,
 		q.Cause != "" && q.Cause != v.Episode.Cause,
-		len(q.State) > 0 && !slices.Contains(q.State, OrphanState(v.State)),
+		len(q.State) > 0 && !slices.Contains(q.State, v.State),
 		q.Claimable && (v.State != coordination.OrphanOpen || v.Claim != nil):
 		return false
 	}
@@ -129,7 +129,7 @@ func (s *Service) concludeDismissal(now time.Time, d dismissal) {
 func claimOf(r coordination.ClaimRecord) Claim {
 	return Claim{
 		ID: r.ID, Group: r.Group, Subscription: r.Subscription, InstanceID: r.InstanceID, FencingToken: r.Token,
-		State: ClaimState(r.State), Ready: r.Ready, NotBefore: r.NotBefore, ClaimedAt: r.ClaimedAt, EndedAt: r.EndedAt, OrphanID: r.OrphanID,
+		State: r.State, Ready: r.Ready, NotBefore: r.NotBefore, ClaimedAt: r.ClaimedAt, EndedAt: r.EndedAt, OrphanID: r.OrphanID,
 	}
 }
 
@@ -245,7 +245,7 @@ func (s *Service) Claims(q ClaimQuery) (List[Claim], error) {
 		r, ok := s.core.ClaimByID(id)
 		if !ok || (q.Group != "" && q.Group != r.Group) || (q.InstanceID != "" && q.InstanceID != r.InstanceID) ||
 			(q.Subscription != "" && q.Subscription != r.Subscription) ||
-			(len(q.State) > 0 && !slices.Contains(q.State, ClaimState(r.State))) {
+			(len(q.State) > 0 && !slices.Contains(q.State, r.State)) {
 			return Claim{}, false
 		}
 		return claimOf(r), true
@@ -280,7 +280,7 @@ func (s *Service) ReleaseClaim(ctx context.Context, id string) (Claim, error) {
 func assignmentOf(r coordination.AssignmentRecord) Assignment {
 	return Assignment{
 		ID: r.ID, Group: r.Group, TargetInstanceID: r.TargetInstanceID, Subscriptions: r.Subscriptions, SourceInstanceID: r.SourceInstanceID,
-		AssignedAt: r.AssignedAt, Priority: r.Priority, State: AssignmentState(r.State), ExpiresAt: r.ExpiresAt,
+		AssignedAt: r.AssignedAt, Priority: r.Priority, State: r.State, ExpiresAt: r.ExpiresAt,
 		DeliveredAt: r.DeliveredAt, EndedAt: r.EndedAt,
 	}
 }
@@ -366,7 +366,7 @@ func (s *Service) Assignments(q AssignmentQuery) (List[Assignment], error) {
 	return newest(q.Page, "a", s.index.assignments, func(id string) (Assignment, bool) {
 		r, ok := s.core.AssignmentRecord(id)
 		if !ok || (q.Group != "" && q.Group != r.Group) || (q.TargetInstanceID != "" && q.TargetInstanceID != r.TargetInstanceID) ||
-			(len(q.State) > 0 && !slices.Contains(q.State, AssignmentState(r.State))) {
+			(len(q.State) > 0 && !slices.Contains(q.State, r.State)) {
 			return Assignment{}, false
 		}
 		return assignmentOf(r), true
