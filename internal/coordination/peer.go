@@ -21,6 +21,7 @@ type peer struct {
 	// Observation.
 	firstSeen time.Time
 	lastSeen  time.Time // service's clock, zero when never heard
+	recorded  time.Time // lastSeen in the newest roster record
 	lostAt    time.Duration
 	direct    time.Time // newest heartbeat over HTTP
 	// restored: known from the store, not heard by this replica since; reads unknown until its grace ends.

@@ -30,12 +30,19 @@ type PeerRecord struct {
 // Key is the peer the record belongs to.
 func (r *PeerRecord) Key() PeerKey { return PeerKey{r.Group, r.InstanceID} }
 
+// Outdated reports whether a peer was heard more than age after what its newest roster record tells.
+func (c *Core) Outdated(k PeerKey, age time.Duration) bool {
+	p := c.peer(k)
+	return p != nil && p.lastSeen.Sub(p.recorded) > age
+}
+
 // PeerRecord is the roster fact to write for a peer.
 func (c *Core) PeerRecord(k PeerKey) (PeerRecord, bool) {
 	p := c.peer(k)
 	if p == nil || p.lastSeen.IsZero() {
 		return PeerRecord{}, false
 	}
+	p.recorded = p.lastSeen
 	h := &p.content
 	rec := PeerRecord{
 		Group: k.Group, InstanceID: k.InstanceID, FirstSeen: p.firstSeen.UTC(), LastSeen: p.lastSeen.UTC(),
@@ -66,7 +73,7 @@ func (c *Core) ApplyPeer(now time.Time, rec PeerRecord) *Output {
 	p.firstSeen, p.since = rec.FirstSeen, now
 	p.restored, p.restoredAt, p.lostAt = true, now, c.lost
 	p.group.restoredAt = now
-	p.lastSeen, p.contentAt = rec.LastSeen, rec.LastSeen
+	p.lastSeen, p.recorded, p.contentAt = rec.LastSeen, rec.LastSeen, rec.LastSeen
 	p.stamp, p.stamped = rec.Timestamp, !rec.Timestamp.IsZero()
 	if !p.stamped {
 		p.stamp = rec.LastSeen

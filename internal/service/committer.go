@@ -328,8 +328,33 @@ func (s *Service) commitDelivered(ctx context.Context, id string) error {
 	return ErrConflict
 }
 
+const (
+	// rotation is how many peers a flush looks at for an outdated record, outdated how old one may become: so that after a
+	// restart "last seen" is not that of a heartbeat hours ago, while no heartbeat costs a write.
+	rotation = 64
+	outdated = time.Minute
+)
+
+// rotate adds the next few peers with an outdated record to the roster to flush. Under the lock.
+func (s *Service) rotate() {
+	next := s.index.after(s.refreshed, rotation)
+	if len(next) < rotation {
+		s.refreshed = coordination.PeerKey{}
+	} else {
+		s.refreshed = next[rotation-1]
+	}
+	for _, k := range next {
+		if s.core.Outdated(k, outdated) {
+			s.pending.roster[k] = struct{}{}
+		}
+	}
+}
+
 // flushRoster writes new peers and changed subscriptions, in batches.
 func (s *Service) flushRoster(ctx context.Context) error {
+	s.lock()
+	s.rotate()
+	s.mu.Unlock()
 	for {
 		s.lock()
 		taken := pending{roster: map[coordination.PeerKey]struct{}{}}

@@ -158,6 +158,25 @@ func (s *Service) indexAssignment(id string) {
 	delete(s.index.at, id)
 }
 
+// after lists up to n peers that follow k, by group and id, beginning anew at the end.
+func (ix *index) after(k coordination.PeerKey, n int) []coordination.PeerKey {
+	var keys []coordination.PeerKey
+	ix.groups.Ascend(k.Group, func(name string, g *groupIndex) bool {
+		pivot := ""
+		if name == k.Group {
+			pivot = k.InstanceID
+		}
+		g.all.Ascend(pivot, func(id string) bool {
+			if name != k.Group || id != k.InstanceID {
+				keys = append(keys, coordination.PeerKey{Group: name, InstanceID: id})
+			}
+			return len(keys) < n
+		})
+		return len(keys) < n
+	})
+	return keys
+}
+
 // chosen are the sets that hold a group's candidates for a query, the smallest possible: those of the
 // statuses asked for, or of one label, or all.
 func (g *groupIndex) chosen(q *PeerQuery) []*btree.Set[string] {

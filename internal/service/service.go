@@ -33,8 +33,10 @@ type Service struct {
 	// them. landing closes when they have landed.
 	inFlight map[string]struct{}
 	landing  chan struct{}
-	past     queue[coordination.EpisodeKey]
-	ended    queue[string] // assignments
+	// refreshed is the peer up to which the roster's rotation has come.
+	refreshed coordination.PeerKey
+	past      queue[coordination.EpisodeKey]
+	ended     queue[string] // assignments
 	// removed are the removal facts concluded already, by revision: the watch tells them again. removing are those
 	// that wait for a leader: the peer is hidden meanwhile.
 	removed  map[coordination.PeerKey]uint64

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -242,6 +243,27 @@ func TestADrainThatWasCancelledBeforeAnybodyToldOfItIsTold(t *testing.T) {
 		assert.Empty(t, r.orphans())
 		r.drain("a", time.Minute)
 		assert.Equal(t, []string{"peer.joined", "peer.draining", "peer.recovered", "peer.draining", "orphan.detected"}, r.told("a"))
+		r.stop()
+	})
+}
+
+func TestAfterARestartLastSeenIsNotHoursOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r := start(t, dir)
+		r.keepBeating(time.Hour, func() {
+			for i := range 3 {
+				r.beatAs(coordination.Heartbeat{Group: fmt.Sprint("g", i), InstanceID: "a"})
+			}
+		})
+		r.later(time.Second)
+		r.stop()
+		r = start(t, dir)
+		for i := range 3 {
+			p, err := r.Peer(coordination.PeerKey{Group: fmt.Sprint("g", i), InstanceID: "a"})
+			require.NoError(t, err)
+			assert.Less(t, time.Since(p.LastSeen), 2*time.Minute)
+		}
 		r.stop()
 	})
 }
