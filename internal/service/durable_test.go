@@ -3,7 +3,9 @@ package service_test
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,6 +146,33 @@ func TestADurableCallAnswersAfterItsCommit(t *testing.T) {
 				open()
 				synctest.Wait()
 				require.NoError(t, <-done)
+			})
+		})
+	}
+}
+
+// TestADurableCallFailsWhenNoSyncCompletes fails if any of these calls answers success though no sync of the store's file
+// completed since it came in: the file's descriptor is pointed at /dev/null, where every write succeeds and every sync fails.
+func TestADurableCallFailsWhenNoSyncCompletes(t *testing.T) {
+	for name, prepare := range durable {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var file *os.File
+				r := loadFrom(t, t.TempDir(), func(name string, flag int, perm os.FileMode) (*os.File, error) {
+					var err error
+					file, err = os.OpenFile(name, flag, perm)
+					return file, err
+				})
+				r.run()
+				defer r.stop()
+				call := prepare(r)
+				r.later(time.Second)
+				null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+				require.NoError(t, err)
+				require.NoError(t, syscall.Dup3(int(null.Fd()), int(file.Fd()), syscall.O_CLOEXEC))
+				require.NoError(t, null.Close())
+				require.ErrorIs(t, call(t.Context()), service.ErrUnavailable)
+				assert.Equal(t, coordination.StatusHealthy, r.beat("c", "mail").Status)
 			})
 		})
 	}

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,10 +56,18 @@ func start(t *testing.T, dir string, options ...rigOption) *rig {
 // load opens dir and reads it, as a replica that does not run yet.
 func load(t *testing.T, dir string, options ...rigOption) *rig {
 	t.Helper()
+	return loadFrom(t, dir, nil, options...)
+}
+
+// loadFrom is load with another way to open the store's file.
+func loadFrom(t *testing.T, dir string, open func(string, int, os.FileMode) (*os.File, error), options ...rigOption) *rig {
+	t.Helper()
 	r := &rig{t: t}
 	ctx := context.Background()
 	var err error
-	r.store, err = standalone.OpenStore(ctx, standalone.StoreOptions{Dir: dir, Holds: func(f service.Fence) bool { return r.elector.Holds(f) }})
+	r.store, err = standalone.OpenStore(ctx, standalone.StoreOptions{
+		Dir: dir, OpenFile: open, Holds: func(f service.Fence) bool { return r.elector.Holds(f) },
+	})
 	require.NoError(t, err)
 	r.elector, err = standalone.NewElector(standalone.ElectorOptions{
 		Identity: "replica-1", Epoch: service.TakeEpoch(r.store, time.Now),
