@@ -12,10 +12,8 @@ import (
 )
 
 const (
-	// batchRecords bounds one transaction of the committer.
-	batchRecords = 256
-	retryMin     = 50 * time.Millisecond
-	retryMax     = 2 * time.Second
+	retryMin = 50 * time.Millisecond
+	retryMax = 2 * time.Second
 )
 
 // commitLoop writes what the core concluded, the roster and what was handed out; and takes up changes of leadership, so that a
@@ -147,57 +145,62 @@ func (s *Service) putBack(taken pending) {
 
 // buildBatch makes a transaction of a bounded part of what is pending. Under the lock.
 func (s *Service) buildBatch() (*conclusions, error) {
-	b := &conclusions{taken: s.pending.take(), seq: s.nextSeq}
+	room := s.store.MaxOperations()
+	b := &conclusions{taken: s.pending.take(room), seq: s.nextSeq}
 	fence := s.fence
 	b.txn.Fence = &fence
 	w := txnWriter{txn: &b.txn}
 	b.events = b.taken.told()
-	for k, pp := range b.taken.peers {
-		s.putPeer(&w, k, pp)
+	for sub, u := range b.taken.units {
+		s.putSubject(&w, sub, u)
 	}
 	for k := range b.taken.roster {
 		if rec, ok := s.core.PeerRecord(k); ok {
 			w.put(peerKey(familyPeer, k), rec)
 		}
 	}
-	for k := range b.taken.claims {
-		if rec, ok := s.core.ClaimRecord(k); ok {
-			w.putAt(subscriptionKey(familyClaim, k), rec, rec.Revision)
-		}
-	}
-	for id := range b.taken.assignments {
-		if rec, ok := s.core.AssignmentRecord(id); ok {
-			w.putAt(key(familyAssignment, id), rec, rec.Revision)
-		}
-	}
-	for k := range b.taken.conflicts {
-		w.put(subscriptionKey(familyConflict, k), s.core.ConflictRecord(k))
-	}
-	for name := range b.taken.mass {
-		w.put(key(familyMass, name), s.core.MassRecord(name))
-	}
-	for id := range b.taken.dismissals {
-		w.remove(key(familyDismissal, id))
-	}
-	s.addJournal(&w, b)
+	s.addJournal(&w, b, room)
 	return b, w.err
 }
 
+// putSubject writes what is concluded about one subject, as the core has it now.
+func (s *Service) putSubject(w *txnWriter, sub subject, u *unit) {
+	switch sub.kind {
+	case aboutPeer:
+		s.putPeer(w, sub.peer(), u)
+	case aboutClaim:
+		if rec, ok := s.core.ClaimRecord(sub.subscription()); ok {
+			w.putAt(subscriptionKey(familyClaim, sub.subscription()), rec, rec.Revision)
+		}
+	case aboutAssignment:
+		if rec, ok := s.core.AssignmentRecord(sub.id); ok {
+			w.putAt(key(familyAssignment, sub.id), rec, rec.Revision)
+		}
+	case aboutConflict:
+		w.put(subscriptionKey(familyConflict, sub.subscription()), s.core.ConflictRecord(sub.subscription()))
+	case aboutGroup:
+		w.put(key(familyMass, sub.group), s.core.MassRecord(sub.group))
+	case aboutDismissal:
+		w.remove(key(familyDismissal, sub.id))
+	case aboutNothing:
+	}
+}
+
 // putPeer writes what is concluded about one peer.
-func (s *Service) putPeer(w *txnWriter, k coordination.PeerKey, pp *peerPending) {
-	pp.stamp = false
+func (s *Service) putPeer(w *txnWriter, k coordination.PeerKey, u *unit) {
+	u.stamp = false
 	if rec, ok := s.core.ConclusionRecord(k); ok {
 		w.put(peerKey(familyConclusion, k), rec)
 	}
-	if rec, ok := s.core.ClosedRecord(k); ok && pp.closed {
-		pp.stamp = true
+	if rec, ok := s.core.ClosedRecord(k); ok && u.closed {
+		u.stamp = true
 		w.putAt(peerKey(familyShutdown, k), rec, rec.Revision)
 	}
-	if pp.forgotten {
-		s.putForgotten(w, k, pp.shutdown)
+	if u.forgotten {
+		s.putForgotten(w, k, u.shutdown)
 	}
-	for i := range pp.past {
-		w.put(pastKey(pp.past[i].Key()), pp.past[i])
+	for i := range u.past {
+		w.put(pastKey(u.past[i].Key()), u.past[i])
 	}
 }
 
@@ -216,7 +219,7 @@ func (s *Service) putForgotten(w *txnWriter, k coordination.PeerKey, shutdown ui
 
 // outlived reports whether anything may leave the store that did not yet. Under the lock.
 func (s *Service) outlived() bool {
-	return len(s.journal.overflow(s.journalFloor(), 1))+len(s.expiredPast())+len(s.expiredAssignments()) > 0
+	return len(s.journal.overflow(s.journalFloor(), 1))+len(s.expiredPast(1))+len(s.expiredAssignments(1)) > 0
 }
 
 func (s *Service) journalFloor() Position {
@@ -226,17 +229,19 @@ func (s *Service) journalFloor() Position {
 	return s.opts.JournalFloor()
 }
 
-func (s *Service) addJournal(w *txnWriter, b *conclusions) {
+// addJournal writes the events, and lets leave what outlived its time as far as there is room.
+func (s *Service) addJournal(w *txnWriter, b *conclusions, room int) {
 	if len(b.events) > 0 {
 		w.putAt(eventKey(b.seq), b.events, 0)
 	}
-	for _, seq := range s.journal.overflow(s.journalFloor(), batchRecords) {
+	left := func() int { return max(0, room-len(w.txn.Puts)-len(w.txn.Deletes)) }
+	for _, seq := range s.journal.overflow(s.journalFloor(), left()) {
 		w.remove(eventKey(seq))
 	}
-	for _, k := range s.expiredPast() {
+	for _, k := range s.expiredPast(left()) {
 		w.remove(pastKey(k))
 	}
-	for _, id := range s.expiredAssignments() {
+	for _, id := range s.expiredAssignments(left()) {
 		w.remove(key(familyAssignment, id))
 	}
 }
@@ -248,23 +253,29 @@ func (s *Service) committed(b *conclusions, revision uint64) {
 	if len(b.events) > 0 {
 		s.nextSeq = b.seq + 1
 	}
-	for k, pp := range b.taken.peers {
-		if pp.stamp {
-			s.core.StampShutdown(k, revision)
+	for sub, u := range b.taken.units {
+		switch sub.kind {
+		case aboutPeer:
+			s.committedPeer(sub.peer(), u, revision)
+		case aboutClaim:
+			s.core.StampClaim(sub.subscription(), revision)
+		case aboutAssignment:
+			s.core.StampAssignment(sub.id, revision)
+			s.noteEnded(sub.id)
+		case aboutNothing, aboutConflict, aboutGroup, aboutDismissal: // their records have no revision to keep
 		}
-		for i := range pp.past {
-			s.past.add(pp.past[i].Key())
-		}
-	}
-	for k := range b.taken.claims {
-		s.core.StampClaim(k, revision)
-	}
-	for id := range b.taken.assignments {
-		s.core.StampAssignment(id, revision)
-		s.noteEnded(id)
 	}
 	for i := range b.events {
 		s.logEvent(&b.events[i])
+	}
+}
+
+func (s *Service) committedPeer(k coordination.PeerKey, u *unit, revision uint64) {
+	if u.stamp {
+		s.core.StampShutdown(k, revision)
+	}
+	for i := range u.past {
+		s.past.add(u.past[i].Key())
 	}
 }
 
@@ -360,7 +371,7 @@ func (s *Service) flushRoster(ctx context.Context) error {
 		taken := pending{roster: map[coordination.PeerKey]struct{}{}}
 		w := txnWriter{txn: &Txn{}}
 		for k := range s.pending.roster {
-			if len(taken.roster) == batchRecords {
+			if len(taken.roster) == min(s.store.MaxOperations(), batchUnits) {
 				break
 			}
 			taken.roster[k] = struct{}{}

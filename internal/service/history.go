@@ -38,19 +38,19 @@ func (q *queue[K]) drop(k K) {
 	q.keys = slices.Delete(q.keys, i, i+1)
 }
 
-// expired names up to batchRecords of the oldest keys that outlived their retention or exceed most.
-func (q *queue[K]) expired(most int, outlived func(K) bool) []K {
+// expired names up to limit of the oldest keys that outlived their retention or exceed most.
+func (q *queue[K]) expired(most, limit int, outlived func(K) bool) []K {
 	n := 0
-	for n < len(q.keys) && n < batchRecords && (len(q.keys)-n > most || outlived(q.keys[n])) {
+	for n < len(q.keys) && n < limit && (len(q.keys)-n > most || outlived(q.keys[n])) {
 		n++
 	}
 	return slices.Clone(q.keys[:n])
 }
 
-// expiredPast names the episodes whose records may go.
-func (s *Service) expiredPast() []coordination.EpisodeKey {
+// expiredPast names up to limit of the episodes whose records may go.
+func (s *Service) expiredPast(limit int) []coordination.EpisodeKey {
 	edge := s.looked.Add(-s.opts.Core.PeerRetention)
-	return s.past.expired(maxPast, func(k coordination.EpisodeKey) bool {
+	return s.past.expired(maxPast, limit, func(k coordination.EpisodeKey) bool {
 		return s.core.PastClosedAt(k).Before(edge)
 	})
 }
@@ -73,9 +73,9 @@ func (s *Service) noteEnded(id string) {
 }
 
 // expiredAssignments names ended assignments past their retention, or beyond the bound.
-func (s *Service) expiredAssignments() []string {
+func (s *Service) expiredAssignments(limit int) []string {
 	edge := s.looked.Add(-s.opts.Core.PeerRetention)
-	return s.ended.expired(maxEnded, func(id string) bool {
+	return s.ended.expired(maxEnded, limit, func(id string) bool {
 		rec, ok := s.core.AssignmentRecord(id)
 		return !ok || rec.EndedAt.Before(edge)
 	})

@@ -196,30 +196,37 @@ func (s *Service) forgetTerm(ctx context.Context, taken pending) error {
 }
 
 func (s *Service) rereadConclusions(ctx context.Context, taken pending) error {
-	for k := range taken.peers {
-		for _, family := range []string{familyPeer, familyShutdown} {
-			if err := s.catchUp(ctx, peerKey(family, k)); err != nil {
-				return err
-			}
+	for sub := range taken.units {
+		var err error
+		switch sub.kind {
+		case aboutPeer:
+			err = s.rereadPeer(ctx, sub.peer())
+		case aboutClaim:
+			err = s.catchUp(ctx, subscriptionKey(familyClaim, sub.subscription()))
+		case aboutNothing, aboutAssignment, aboutConflict, aboutGroup, aboutDismissal:
 		}
-		rec, err := s.store.Get(ctx, peerKey(familyConclusion, k))
-		switch {
-		case errors.Is(err, ErrNoRecord):
-			s.with(func(now time.Time) *coordination.Output { return s.core.ForgetConclusion(now, k) })
-		case err != nil:
-			return fmt.Errorf("reread conclusions: %w", err)
-		default:
-			if err := s.apply(rec); err != nil {
-				return err
-			}
-		}
-	}
-	for k := range taken.claims {
-		if err := s.catchUp(ctx, subscriptionKey(familyClaim, k)); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *Service) rereadPeer(ctx context.Context, k coordination.PeerKey) error {
+	for _, family := range []string{familyPeer, familyShutdown} {
+		if err := s.catchUp(ctx, peerKey(family, k)); err != nil {
+			return err
+		}
+	}
+	rec, err := s.store.Get(ctx, peerKey(familyConclusion, k))
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		s.with(func(now time.Time) *coordination.Output { return s.core.ForgetConclusion(now, k) })
+		return nil
+	case err != nil:
+		return fmt.Errorf("reread conclusions: %w", err)
+	}
+	return s.apply(rec)
 }
 
 // Leader says who leads.

@@ -11,29 +11,75 @@ import (
 // pending is what the core asked to be written and was not yet. Records are kept by key and read from the core when
 // the transaction is built, so that whatever happened meanwhile is in it.
 //
-// A peer's events and its records go together: a record that says "told" must not be durable before what it told. So they
-// wait by peer, in a queue from which a bounded number is taken at a time, at a cost that does not depend on its length.
+// A subject's events and its records go together: a record that says "told" must not be durable before what it told. So
+// they wait by subject, in a queue from which as much as fits a transaction is taken at a time, at a cost that does not
+// depend on its length.
 type pending struct {
-	peers map[coordination.PeerKey]*peerPending
-	queue []coordination.PeerKey
-	// events are those that are not about one peer; said numbers all of them, waiting counts them.
-	events  []numberedEvent
+	units map[subject]*unit
+	queue []subject
+	// said numbers the events, waiting counts those that wait.
 	said    uint64
 	waiting int
 
-	roster      map[coordination.PeerKey]struct{}
-	claims      map[coordination.SubscriptionKey]struct{}
-	conflicts   map[coordination.SubscriptionKey]struct{}
-	mass        map[string]struct{}
-	assignments map[string]struct{}
-	// dismissals are facts that the core has taken up.
-	dismissals map[string]struct{}
+	roster map[coordination.PeerKey]struct{}
 	// handedOut are assignments given to their target for the first time: facts to come.
 	handedOut []string
 }
 
-// peerPending is what waits about one peer; its conclusion record is always among it.
-type peerPending struct {
+// subject is what a conclusion is about; which fields are set depends on the kind.
+type subject struct {
+	kind  subjectKind
+	group string
+	// id is the peer's, the subscription or the id of the assignment or dismissal.
+	id string
+}
+
+type subjectKind byte
+
+const (
+	aboutNothing subjectKind = iota // events without a record
+	aboutPeer                       // its conclusion record, always written
+	aboutClaim
+	aboutConflict
+	aboutGroup
+	aboutAssignment
+	aboutDismissal // a fact that the core has taken up
+)
+
+func peerSubject(k coordination.PeerKey) subject { return subject{aboutPeer, k.Group, k.InstanceID} }
+
+func subscriptionSubject(kind subjectKind, k coordination.SubscriptionKey) subject {
+	return subject{kind, k.Group, k.Subscription}
+}
+
+func (s subject) peer() coordination.PeerKey {
+	return coordination.PeerKey{Group: s.group, InstanceID: s.id}
+}
+
+func (s subject) subscription() coordination.SubscriptionKey {
+	return coordination.SubscriptionKey{Group: s.group, Subscription: s.id}
+}
+
+// subjectOf is what an event is about: with its record it is told.
+func subjectOf(e *coordination.Event) subject {
+	d := &e.Data
+	switch {
+	case e.Type == coordination.EventOrphanClaimed:
+		return subject{aboutClaim, d.Group, d.Subscriptions[0]}
+	case MatchEventType("peer.*", e.Type), MatchEventType("orphan.*", e.Type):
+		return subject{aboutPeer, d.Group, d.InstanceID}
+	case MatchEventType("subscription.*", e.Type):
+		return subject{aboutConflict, d.Group, d.Subscription}
+	case MatchEventType("group.*", e.Type):
+		return subject{kind: aboutGroup, group: d.Group}
+	case MatchEventType("assignment.*", e.Type):
+		return subject{kind: aboutAssignment, id: d.AssignmentID}
+	}
+	return subject{}
+}
+
+// unit is what waits about one subject. Past, closed, forgotten and shutdown are a peer's.
+type unit struct {
 	events []numberedEvent
 	past   []coordination.EpisodeRecord
 	// closed: a rejoin closed the shutdown fact; stamp is set once that is part of a transaction.
@@ -44,100 +90,118 @@ type peerPending struct {
 	shutdown  uint64
 }
 
+// cost is the most keys that a unit touches, the roster record of a peer among them.
+func (u *unit) cost(kind subjectKind) int {
+	if kind != aboutPeer {
+		return 1
+	}
+	n := 2 + len(u.past)
+	if u.closed {
+		n++
+	}
+	if u.forgotten {
+		n += 4
+	}
+	return n
+}
+
 type numberedEvent struct {
 	number uint64
 	coordination.Event
 }
 
-// pendingPerJournal bounds the events that wait for the store, as a multiple of the journal.
-const pendingPerJournal = 10
+const (
+	// pendingPerJournal bounds the events that wait for the store, as a multiple of the journal.
+	pendingPerJournal = 10
+	// batchUnits bounds one transaction of the committer, where the store would allow more.
+	batchUnits = 256
+	// reserved is what a transaction keeps for the journal: its new record and an old one that leaves.
+	reserved = 2
+)
 
 func newPending() pending {
-	return pending{
-		peers: map[coordination.PeerKey]*peerPending{}, roster: map[coordination.PeerKey]struct{}{},
-		claims: map[coordination.SubscriptionKey]struct{}{}, conflicts: map[coordination.SubscriptionKey]struct{}{},
-		mass: map[string]struct{}{}, assignments: map[string]struct{}{}, dismissals: map[string]struct{}{},
-	}
+	return pending{units: map[subject]*unit{}, roster: map[coordination.PeerKey]struct{}{}}
 }
 
-func put[K comparable](set map[K]struct{}, keys []K) {
-	for _, k := range keys {
-		set[k] = struct{}{}
+// about is what waits about a subject.
+func (p *pending) about(sub subject) *unit {
+	u := p.units[sub]
+	if u == nil {
+		u = &unit{}
+		p.units[sub] = u
+		p.queue = append(p.queue, sub)
 	}
-}
-
-// about is what waits about a peer.
-func (p *pending) about(k coordination.PeerKey) *peerPending {
-	pp := p.peers[k]
-	if pp == nil {
-		pp = &peerPending{}
-		p.peers[k] = pp
-		p.queue = append(p.queue, k)
-	}
-	return pp
+	return u
 }
 
 // add queues an event.
 func (p *pending) add(e coordination.Event) {
 	p.said++
 	p.waiting++
-	n := numberedEvent{p.said, e}
-	if !aboutPeer(e.Type) {
-		p.events = append(p.events, n)
-		return
-	}
-	pp := p.about(coordination.PeerKey{Group: e.Data.Group, InstanceID: e.Data.InstanceID})
-	pp.events = append(pp.events, n)
-}
-
-// aboutPeer: the event is told of one peer's conclusion record.
-func aboutPeer(t coordination.EventType) bool {
-	if t == coordination.EventOrphanClaimed {
-		return false // told of the claim's
-	}
-	return MatchEventType("peer.*", t) || MatchEventType("orphan.*", t)
+	u := p.about(subjectOf(&e))
+	u.events = append(u.events, numberedEvent{p.said, e})
 }
 
 // conclusionsPending reports whether a fenced transaction is due.
-func (p *pending) conclusionsPending() bool {
-	return len(p.peers)+len(p.events)+len(p.claims)+len(p.conflicts)+len(p.mass)+len(p.assignments)+len(p.dismissals) > 0
+func (p *pending) conclusionsPending() bool { return len(p.queue) > 0 }
+
+// take moves a part out that fits a transaction of that many keys: the subjects that have waited longest. A single one
+// that does not fit goes alone, with as much of its history as fits.
+func (p *pending) take(room int) pending {
+	taken := newPending()
+	room -= reserved
+	n := 0
+	for n < len(p.queue) && n < batchUnits {
+		sub := p.queue[n]
+		u := p.units[sub]
+		if n == 0 && u.cost(sub.kind) > room {
+			p.takeFirst(&taken, sub, u, room)
+			return taken
+		}
+		if room -= u.cost(sub.kind); room < 0 {
+			break
+		}
+		n++
+		p.moveTo(&taken, sub, u)
+		delete(p.units, sub)
+	}
+	p.queue = p.queue[n:]
+	return taken
 }
 
-// take moves a bounded part out: the peers that have waited longest, and all that is not about one peer, of which
-// there is little.
-func (p *pending) take() pending {
-	taken := *p
-	n := min(len(p.queue), batchRecords)
-	*p = newPending()
-	p.said, p.handedOut, p.roster = taken.said, taken.handedOut, taken.roster
-	if n < len(taken.queue) {
-		p.peers, p.queue = taken.peers, taken.queue[n:]
-		taken.peers = make(map[coordination.PeerKey]*peerPending, n)
+// takeFirst splits a peer whose closed episodes exceed a transaction: the events go with the first part.
+func (p *pending) takeFirst(taken *pending, sub subject, u *unit, room int) {
+	fits := max(0, len(u.past)-(u.cost(aboutPeer)-room))
+	rest := &unit{past: u.past[fits:]}
+	u.past = u.past[:fits:fits]
+	p.moveTo(taken, sub, u)
+	p.units[sub] = rest
+}
+
+func (p *pending) moveTo(taken *pending, sub subject, u *unit) {
+	taken.units[sub] = u
+	taken.queue = append(taken.queue, sub)
+	taken.waiting += len(u.events)
+	p.waiting -= len(u.events)
+	if sub.kind != aboutPeer {
+		return
 	}
-	taken.queue = taken.queue[:n:n]
-	taken.handedOut, taken.roster = nil, map[coordination.PeerKey]struct{}{}
-	all := taken.waiting
-	taken.waiting = len(taken.events)
-	for _, k := range taken.queue {
-		if pp := p.peers[k]; pp != nil {
-			taken.peers[k] = pp
-			delete(p.peers, k)
-		}
-		taken.waiting += len(taken.peers[k].events)
-		if _, dirty := p.roster[k]; dirty {
-			taken.roster[k] = struct{}{}
-			delete(p.roster, k)
-		}
+	if k := sub.peer(); contains(p.roster, k) {
+		taken.roster[k] = struct{}{}
+		delete(p.roster, k)
 	}
-	p.waiting = all - taken.waiting
-	return taken
+}
+
+func contains[K comparable](set map[K]struct{}, k K) bool {
+	_, ok := set[k]
+	return ok
 }
 
 // told are all events of a part, in the order in which they were concluded.
 func (p *pending) told() []coordination.Event {
-	all := slices.Clone(p.events)
-	for _, pp := range p.peers {
-		all = append(all, pp.events...)
+	var all []numberedEvent
+	for _, u := range p.units {
+		all = append(all, u.events...)
 	}
 	slices.SortFunc(all, func(a, b numberedEvent) int { return cmp.Compare(a.number, b.number) })
 	events := make([]coordination.Event, len(all))
@@ -149,11 +213,10 @@ func (p *pending) told() []coordination.Event {
 
 // merge puts back what could not be written, before what came since.
 func (p *pending) merge(back pending) {
-	p.events = append(back.events, p.events...)
-	var first []coordination.PeerKey
-	for _, k := range back.queue {
-		older := back.peers[k]
-		if newer := p.peers[k]; newer != nil {
+	var first []subject
+	for _, sub := range back.queue {
+		older := back.units[sub]
+		if newer := p.units[sub]; newer != nil {
 			newer.events = append(older.events, newer.events...)
 			newer.past = append(older.past, newer.past...)
 			newer.closed = newer.closed || older.closed
@@ -161,27 +224,22 @@ func (p *pending) merge(back pending) {
 			newer.shutdown = max(newer.shutdown, older.shutdown)
 			continue
 		}
-		p.peers[k] = older
-		first = append(first, k)
+		p.units[sub] = older
+		first = append(first, sub)
 	}
 	p.queue = append(first, p.queue...)
 	p.waiting += back.waiting
 	p.handedOut = append(back.handedOut, p.handedOut...)
 	maps.Copy(p.roster, back.roster)
-	maps.Copy(p.claims, back.claims)
-	maps.Copy(p.conflicts, back.conflicts)
-	maps.Copy(p.mass, back.mass)
-	maps.Copy(p.assignments, back.assignments)
-	maps.Copy(p.dismissals, back.dismissals)
 }
 
 // bound gives up events beyond most, those that have waited longest, and counts them: the store has been away for very long.
 func (p *pending) bound(most int) (dropped int) {
 	for i := 0; p.waiting > most && i < len(p.queue); i++ {
-		pp := p.peers[p.queue[i]]
-		dropped += len(pp.events)
-		p.waiting -= len(pp.events)
-		pp.events = nil
+		u := p.units[p.queue[i]]
+		dropped += len(u.events)
+		p.waiting -= len(u.events)
+		u.events = nil
 	}
 	return dropped
 }
@@ -194,7 +252,9 @@ func (s *Service) collect(out *coordination.Output) {
 	for _, k := range out.Peers {
 		s.index.label(k, s.core.Labels(k))
 	}
-	put(s.pending.roster, out.Peers)
+	for _, k := range out.Peers {
+		s.pending.roster[k] = struct{}{}
+	}
 	for _, id := range out.OrphanIDs {
 		s.indexOrphan(id)
 	}
@@ -215,26 +275,34 @@ func (s *Service) collect(out *coordination.Output) {
 		p.add(out.Events[i])
 	}
 	for _, k := range out.Conclusions {
-		p.about(k)
+		p.about(peerSubject(k))
 	}
 	for i := range out.Past {
-		pp := p.about(out.Past[i].Key().PeerKey)
-		pp.past = append(pp.past, out.Past[i])
+		u := p.about(peerSubject(out.Past[i].Key().PeerKey))
+		u.past = append(u.past, out.Past[i])
 	}
 	for _, k := range out.Closed {
-		p.about(k).closed = true
+		p.about(peerSubject(k)).closed = true
 	}
 	for _, f := range out.Forgotten {
-		pp := p.about(f.PeerKey)
-		pp.forgotten, pp.shutdown = true, max(pp.shutdown, f.ShutdownRevision)
+		u := p.about(peerSubject(f.PeerKey))
+		u.forgotten, u.shutdown = true, max(u.shutdown, f.ShutdownRevision)
+	}
+	for _, k := range out.Claims {
+		p.about(subscriptionSubject(aboutClaim, k))
+	}
+	for _, k := range out.Conflicts {
+		p.about(subscriptionSubject(aboutConflict, k))
+	}
+	for _, name := range out.Mass {
+		p.about(subject{kind: aboutGroup, group: name})
+	}
+	for _, id := range out.Assignments {
+		p.about(subject{kind: aboutAssignment, id: id})
 	}
 	if n := p.bound(pendingPerJournal * s.opts.JournalSize); n > 0 {
 		s.opts.Metrics.Dropped("pending_events", n)
 	}
-	put(p.claims, out.Claims)
-	put(p.conflicts, out.Conflicts)
-	put(p.mass, out.Mass)
-	put(p.assignments, out.Assignments)
 	s.wake()
 }
 

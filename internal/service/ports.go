@@ -17,6 +17,8 @@ var (
 	ErrConflict = errors.New("record changed in between")
 	// ErrFenced: the transaction's Fence is not (or no longer) the holder of the leader key; nothing was written.
 	ErrFenced = errors.New("leadership lost")
+	// ErrTooLarge: the transaction touches more keys than Store.MaxOperations, nothing was written.
+	ErrTooLarge = errors.New("transaction is too large")
 	// ErrUnavailable: the engine cannot be asked now; whether a write happened is unknown. Worth a retry.
 	ErrUnavailable = errors.New("unavailable")
 	// ErrGap: a watcher is further behind than the store remembers; list again, then watch from there.
@@ -72,8 +74,10 @@ type Store interface {
 	List(ctx context.Context, prefix string) ([]Record, uint64, error)
 	// Commit applies a transaction and returns its revision once it is durable (fsynced, or committed by a
 	// quorum). Revisions only grow, over restarts too. An empty transaction is refused.
-	// Errors: ErrConflict, ErrFenced, ErrUnavailable.
+	// Errors: ErrConflict, ErrFenced, ErrTooLarge, ErrUnavailable.
 	Commit(ctx context.Context, txn Txn) (uint64, error)
+	// MaxOperations is the most distinct keys that one transaction may put, delete or check, at least 16.
+	MaxOperations() int
 	// Watch delivers every transaction after revision `after` that touches prefix, in commit order,
 	// with only the keys under prefix, until ctx ends or deliver fails. ErrGap when the
 	// store no longer remembers that far back.

@@ -117,7 +117,7 @@ func (s *Service) concludeDismissal(now time.Time, d dismissal) {
 	if !s.leading {
 		return
 	}
-	put(s.pending.dismissals, []string{d.ID})
+	s.pending.about(subject{kind: aboutDismissal, id: d.ID})
 	out, err := s.core.Dismiss(now, d.ID, d.Reason)
 	if err != nil && !errors.Is(err, coordination.ErrEnded) && !errors.Is(err, coordination.ErrNotFound) {
 		s.log.Warn("dismissal not concluded", "orphan_id", d.ID, "error", err)

@@ -44,6 +44,12 @@ type Store struct {
 
 var _ service.Store = (*Store)(nil)
 
+// maxOperations keeps one transaction short next to the others of its batch.
+const maxOperations = 1024
+
+// MaxOperations implements service.Store.
+func (*Store) MaxOperations() int { return maxOperations }
+
 // durability is the newest bbolt transaction known to be on disk. settled is closed when a newer one replaces it.
 type durability struct {
 	txid int

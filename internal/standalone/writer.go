@@ -131,6 +131,12 @@ func validateTxn(txn service.Txn) error {
 			return err
 		}
 	}
+	for _, c := range txn.Checks {
+		written[c.Key] = true
+	}
+	if n := len(written); n > maxOperations {
+		return fmt.Errorf("a transaction on %d keys; %d are allowed: %w", n, maxOperations, service.ErrTooLarge)
+	}
 	return nil
 }
 
