@@ -41,6 +41,10 @@ var rules = map[string]rule{
 		},
 		tests: map[string]string{"internal/conformance": "the suites that every adapter passes"},
 	},
+	"internal/consulstore": {
+		imports: map[string]string{"internal/service": "it implements the store's port"},
+		tests:   map[string]string{"internal/conformance": "the suite that every adapter passes"},
+	},
 	"internal/webhook": {
 		imports: map[string]string{
 			"internal/coordination": "its events are the payloads",
