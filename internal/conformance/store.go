@@ -45,6 +45,8 @@ func Store(t *testing.T, factory StoreFactory) {
 		{"of many racers one wins", ofManyRacersOneWins},
 		{"no increment is lost", noIncrementIsLost},
 		{"a stale check conflicts", aStaleCheckConflicts},
+		{"a stale check of a delete conflicts", aStaleCheckOfADeleteConflicts},
+		{"a put that changes nothing is a put", aPutThatChangesNothingIsAPut},
 		{"revisions only grow", revisionsOnlyGrow},
 		{"what was committed survives a restart", whatWasCommittedSurvivesARestart},
 		{"a transaction is all or nothing", aTransactionIsAllOrNothing},
@@ -57,7 +59,9 @@ func Store(t *testing.T, factory StoreFactory) {
 		{"prefixes are isolated", prefixesAreIsolated},
 		{"lists are in byte order", listsAreInByteOrder},
 		{"a value of 300 KiB is kept", aLargeValueIsKept},
-		{"64 operations are one transaction", manyOperationsAreOneTransaction},
+		{"large values are one transaction", largeValuesAreOneTransaction},
+		{"as many keys as it takes are one transaction", manyOperationsAreOneTransaction},
+		{"more keys than it takes are refused", moreOperationsAreRefused},
 		{"a cancelled context writes nothing", aCancelledContextWritesNothing},
 		{"watchers see every commit in order", watchersSeeEveryCommitInOrder},
 		{"a watch is limited to its prefix", aWatchIsLimitedToItsPrefix},
@@ -496,24 +500,122 @@ func aLargeValueIsKept(t *testing.T, b StoreBackend) {
 	wantValue(t, b.Store, "small", "s")
 }
 
-func manyOperationsAreOneTransaction(t *testing.T, b StoreBackend) {
+// largeValuesAreOneTransaction: together they are far beyond what one request to an engine may carry.
+func largeValuesAreOneTransaction(t *testing.T, b StoreBackend) {
+	const count, size = 16, 64 << 10
 	var txn service.Txn
-	for i := range 32 {
-		key := fmt.Sprintf("many/%02d", i)
+	for i := range count {
+		value := bytes.Repeat([]byte{byte(i), 1, 2, 3}, size/4)
+		txn.Puts = append(txn.Puts, service.Put{Key: fmt.Sprintf("large/%02d", i), Value: value})
+	}
+	wantAll := func(records []service.Record, revision uint64) {
+		t.Helper()
+		if len(records) != count {
+			t.Fatalf("%d of %d records are there", len(records), count)
+		}
+		for i, r := range records {
+			if r.Key != txn.Puts[i].Key || r.Revision != revision || !bytes.Equal(r.Value, txn.Puts[i].Value) {
+				t.Errorf("%s of %d bytes at revision %d, want the value of %s at %d", r.Key, len(r.Value), r.Revision, txn.Puts[i].Key, revision)
+			}
+		}
+	}
+	first := commit(t, b.Store, txn)
+	s := b.Reopen(t)
+	records, _ := list(t, s, "large/")
+	wantAll(records, first)
+
+	changes := watch(t, s, "large/", first)
+	for _, p := range txn.Puts {
+		p.Value[0]++
+	}
+	second := commit(t, s, txn)
+	wantAll(receive(t, b.Within, "the large transaction", changes).Puts, second)
+	records, _ = list(t, s, "large/")
+	wantAll(records, second)
+}
+
+func manyOperationsAreOneTransaction(t *testing.T, b StoreBackend) {
+	const least = 16
+	most := b.Store.MaxOperations()
+	if most < least {
+		t.Fatalf("%d keys in a transaction, want %d at least", most, least)
+	}
+	fence := b.NewTerm(t)
+	txn := service.Txn{Fence: &fence}
+	for i := range most {
+		key := fmt.Sprintf("many/%04d", i)
 		txn.Checks = append(txn.Checks, service.Check{Key: key})
 		txn.Puts = append(txn.Puts, service.Put{Key: key, Value: []byte(key)})
 	}
 	revision := commit(t, b.Store, txn)
 	records, _ := list(t, b.Store, "many/")
-	if len(records) != len(txn.Puts) {
-		t.Fatalf("%d of %d records are there", len(records), len(txn.Puts))
+	if len(records) != most {
+		t.Fatalf("%d of %d records are there", len(records), most)
 	}
+	undo := service.Txn{Fence: &fence}
 	for _, r := range records {
 		if r.Revision != revision {
 			t.Errorf("%s is at revision %d, want %d", r.Key, r.Revision, revision)
 		}
+		undo.Checks = append(undo.Checks, service.Check{Key: r.Key, Revision: r.Revision})
+		undo.Deletes = append(undo.Deletes, r.Key)
 	}
 	_, err := b.Store.Commit(t.Context(), txn)
+	wantError(t, err, service.ErrConflict)
+	commit(t, b.Store, undo)
+	if records, _ := list(t, b.Store, "many/"); len(records) != 0 {
+		t.Fatalf("%d records are left of %d that were deleted", len(records), most)
+	}
+}
+
+func moreOperationsAreRefused(t *testing.T, b StoreBackend) {
+	var txn service.Txn
+	for i := range b.Store.MaxOperations() + 1 {
+		key := fmt.Sprintf("many/%04d", i)
+		switch i % 3 {
+		case 0:
+			txn.Puts = append(txn.Puts, service.Put{Key: key, Value: []byte(key)})
+		case 1:
+			txn.Deletes = append(txn.Deletes, key)
+		default:
+			txn.Checks = append(txn.Checks, service.Check{Key: key})
+		}
+	}
+	_, err := b.Store.Commit(t.Context(), txn)
+	wantError(t, err, service.ErrTooLarge)
+	if records, _ := list(t, b.Store, ""); len(records) != 0 {
+		t.Errorf("a refused transaction wrote %q", keysOf(records))
+	}
+}
+
+func aStaleCheckOfADeleteConflicts(t *testing.T, b StoreBackend) {
+	old := commit(t, b.Store, puts("a", "1"))
+	now := commit(t, b.Store, puts("a", "2"))
+	remove := func(revision uint64) error {
+		_, err := b.Store.Commit(t.Context(), service.Txn{Checks: []service.Check{{Key: "a", Revision: revision}}, Deletes: []string{"a"}})
+		return err
+	}
+	wantError(t, remove(old), service.ErrConflict)
+	wantError(t, remove(0), service.ErrConflict)
+	wantValue(t, b.Store, "a", "2")
+	wantError(t, remove(now), nil)
+	wantAbsent(t, b.Store, "a")
+	// The record is gone: whoever still believes in it is as late as before.
+	wantError(t, remove(now), service.ErrConflict)
+	wantError(t, remove(0), nil)
+}
+
+func aPutThatChangesNothingIsAPut(t *testing.T, b StoreBackend) {
+	first := commit(t, b.Store, puts("a", "same"))
+	changes := watch(t, b.Store, "", first)
+	second := commit(t, b.Store, puts("a", "same"))
+	if record := wantValue(t, b.Store, "a", "same"); record.Revision != second {
+		t.Errorf("written again at revision %d, the record is at %d", second, record.Revision)
+	}
+	if c := receive(t, b.Within, "the second put", changes); c.Revision != second || len(c.Puts) != 1 {
+		t.Errorf("delivered %+v, want the put at %d", c, second)
+	}
+	_, err := b.Store.Commit(t.Context(), service.Txn{Checks: []service.Check{{Key: "a", Revision: first}}, Deletes: []string{"a"}})
 	wantError(t, err, service.ErrConflict)
 }
 
