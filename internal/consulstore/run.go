@@ -54,9 +54,13 @@ func (s *Store) probe(ctx context.Context) {
 		sealed := seal(probeKey, kindMark, rand.Text(), nil)
 		_, _, err = s.writeNow(ctx, limit, api.TxnOps{kvOp(api.KVTxnOp{Verb: api.KVSet, Key: s.options.Root + probeKey, Value: sealed})})
 	} else {
-		_, _, err = s.read(ctx, limit, []string{headKey}, "")
+		var head []found
+		head, _, err = s.read(ctx, limit, []string{headKey}, "")
 		if ctx.Err() == nil {
 			s.health.read(err)
+		}
+		if err == nil {
+			s.compareHead(head[0].index)
 		}
 	}
 	if ctx.Err() != nil {
@@ -71,6 +75,16 @@ func (s *Store) probe(ctx context.Context) {
 	case !before.Ready && after.Ready:
 		s.options.Logger.Info("store is available")
 	}
+}
+
+// compareHead wakes the query that waits for news when there must have been some: it hears nothing of a restored snapshot
+// until its time is over, and nothing at all on a connection that died without a word.
+func (s *Store) compareHead(head uint64) {
+	newest, _ := s.tail.known()
+	if head < newest || newest < s.headBefore {
+		s.tail.wake()
+	}
+	s.headBefore = head
 }
 
 // trim deletes the oldest change records where there are too many. The mark of the highest trimmed revision moves in

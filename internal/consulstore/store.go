@@ -38,6 +38,8 @@ type Store struct {
 	slots   chan struct{}
 	// unreferenced remembers since when parts are seen without a record that refers to them. Only the collector uses it.
 	unreferenced map[string]time.Time
+	// headBefore is the head's index at the last probe. Only the prober uses it.
+	headBefore uint64
 }
 
 var _ service.Store = (*Store)(nil)

@@ -150,7 +150,8 @@ func (s *Store) changeKeys(ctx context.Context, index uint64) (names []string, n
 	for _, k := range full {
 		names = append(names, k[len(s.options.Root):])
 	}
-	return names, meta.LastIndex, nil
+	// Waiting after index 0 would be no waiting.
+	return names, max(meta.LastIndex, 1), nil
 }
 
 // readAll reads all change records.
