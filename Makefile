@@ -24,6 +24,9 @@ FUZZ_LONG   ?= 10m
 BENCH_TIME  ?= 2s
 BENCH_TURNS ?= 5x
 
+# Packages with tests on real engines; each starts its own, one package at a time, for the sake of the clocks.
+INTEGRATION = ./internal/webhook/... ./internal/consulstore/... ./test/engine/...
+
 # Generated files, relative to the root; `make verify` compares exactly these.
 GENERATED = internal/api/apigen $(wildcard internal/web/views/*_templ.go)
 
@@ -56,8 +59,8 @@ e2e: test-deps ## End-to-end tests: the real binary, a real browser
 	$(GO) test $(TEST_FLAGS) -timeout $(TIMEOUT) -tags e2e ./test/e2e/...
 
 .PHONY: integration
-integration: test-deps ## What needs more than Go: the receivers of the webhook guide in Python and Node
-	$(GO) test $(TEST_FLAGS) -timeout $(TIMEOUT) -tags integration ./internal/webhook/...
+integration: test-deps ## What needs more than Go: a real Consul and RabbitMQ, the webhook guide's receivers in Python and Node
+	$(GO) test $(TEST_FLAGS) -timeout $(TIMEOUT) -p 1 -tags integration $(INTEGRATION)
 
 .PHONY: fuzz-short
 fuzz-short: ## Every fuzz target for a few seconds
@@ -84,7 +87,7 @@ bench-parts: ## The parts alone: the coordinator, the store, the entrance
 .PHONY: lint
 lint: $(BIN)/golangci-lint $(BIN)/openapilint ## go vet, staticcheck, golangci-lint, shell scripts, the OpenAPI document
 	$(BIN)/golangci-lint run ./...
-	$(BIN)/golangci-lint run --build-tags e2e,integration,load ./test/... ./internal/webhook/...
+	$(BIN)/golangci-lint run --build-tags e2e,integration,load ./test/... $(INTEGRATION)
 	cd $(TOOLS) && $(CURDIR)/$(BIN)/golangci-lint run ./...
 	$(BIN)/openapilint openapi.yaml
 	for script in .ci/run $$(find scripts -type f); do bash -n "$$script"; done

@@ -100,6 +100,8 @@ var rules = map[string]rule{
 		tests: map[string]string{"internal/app": "it measures the whole service"},
 	},
 	"test/e2e/browser": {},
+	// Engines for tests know scripts, not packages.
+	"test/engine": {},
 	"test/e2e/tour":    {},
 	"cmd/coordsvc": {
 		imports: map[string]string{

@@ -48,6 +48,7 @@ func kinds() []kind {
 		{is: service.ErrUnavailable, status: http.StatusServiceUnavailable, slug: "unavailable", title: "A part of the service is away", detail: unavailable, retryAfter: 5 * time.Second},
 		{is: service.ErrGap, status: http.StatusServiceUnavailable, slug: "unavailable", title: "A part of the service is away", detail: unavailable, retryAfter: time.Second},
 		{is: service.ErrCorrupt, status: http.StatusInternalServerError, slug: "internal", title: titleInternal, detail: internal},
+		{is: service.ErrTooLarge, status: http.StatusInternalServerError, slug: "internal", title: titleInternal, detail: internal},
 		{is: errStopping, status: http.StatusServiceUnavailable, slug: "unavailable", title: "A part of the service is away", detail: "This replica is shutting down; try again, at another one if there is one.", retryAfter: time.Second},
 		{is: errTooManyStreams, status: http.StatusTooManyRequests, slug: "limit-reached", title: "A configured limit is reached", retryAfter: 30 * time.Second},
 		{is: context.DeadlineExceeded, status: http.StatusServiceUnavailable, slug: "unavailable", title: "A part of the service is away", detail: unavailable, retryAfter: 5 * time.Second},
