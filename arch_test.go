@@ -101,8 +101,8 @@ var rules = map[string]rule{
 	},
 	"test/e2e/browser": {},
 	// Engines for tests know scripts, not packages.
-	"test/engine": {},
-	"test/e2e/tour":    {},
+	"test/engine":   {},
+	"test/e2e/tour": {},
 	"cmd/coordsvc": {
 		imports: map[string]string{
 			"internal/app":     "it turns flags, environment and file into app.Options",
