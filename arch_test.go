@@ -43,7 +43,10 @@ var rules = map[string]rule{
 	},
 	"internal/consulstore": {
 		imports: map[string]string{"internal/service": "it implements the store's port"},
-		tests:   map[string]string{"internal/conformance": "the suite that every adapter passes"},
+		tests: map[string]string{
+			"internal/conformance": "the suite that every adapter passes",
+			"test/engine":          "a real Consul",
+		},
 	},
 	"internal/webhook": {
 		imports: map[string]string{
